@@ -143,7 +143,7 @@ const (
 )
 
 func sealSecret(key, secret []byte) ([]byte, error) {
-	seal, id, err := sealerOf(key)
+	seal, id, err := newSealer(key)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func sealSecret(key, secret []byte) ([]byte, error) {
 }
 
 func openSecret(key, sealed []byte) ([]byte, error) {
-	seal, id, err := sealerOf(key)
+	seal, id, err := newSealer(key)
 	if err != nil {
 		return nil, err
 	}
@@ -171,8 +171,8 @@ func openSecret(key, sealed []byte) ([]byte, error) {
 	return secret, nil
 }
 
-// sealerOf returns the AEAD for a key, and the key's id, which reveals nothing about the key.
-func sealerOf(key []byte) (_ cipher.AEAD, id []byte, err error) {
+// newSealer returns the AEAD for a key, and the key's id, which reveals nothing about the key.
+func newSealer(key []byte) (_ cipher.AEAD, id []byte, err error) {
 	block, err := aes.NewCipher(record.DeriveKey(key, sealPurpose))
 	if err != nil {
 		return nil, nil, err

@@ -48,8 +48,8 @@ const (
 	KeyFile   = "gavel.key"
 )
 
-// KeyBeside returns the path of a store's key.
-func KeyBeside(path string) string { return filepath.Join(filepath.Dir(path), KeyFile) }
+// KeyPath returns the path of a store's key.
+func KeyPath(path string) string { return filepath.Join(filepath.Dir(path), KeyFile) }
 
 // Operator is the principal that owns the definitions of Config.Definitions. Agents follow these definitions and
 // cannot loosen them.
@@ -166,7 +166,7 @@ func Open(ctx context.Context, cfg Config) (*System, error) {
 	if err == nil {
 		err = s.wire(key)
 	}
-	if err == nil && !s.keepsNothing() {
+	if err == nil && !s.isEphemeral() {
 		s.LogBadSeals(ctx, slog.LevelError, "a definition or judge configuration differs from its sealed form, so none is used")
 	}
 	for _, file := range cfg.Definitions {
@@ -217,7 +217,7 @@ func prepareSystem(ctx context.Context, cfg Config) (*System, error) {
 		}
 	}
 	setup := module.Setup{OnDemand: cfg.OnDemand, Watcher: cfg.Watcher, Version: cfg.Version, Log: s.cfg.Logger}
-	if path := s.besideStore(); path != "" {
+	if path := s.pathInStoreFolder(); path != "" {
 		setup.Folder = filepath.Dir(path)
 	}
 	if cfg.File != "" {
@@ -244,12 +244,12 @@ func (s *System) Close() (err error) {
 	return err
 }
 
-func (s *System) keepsNothing() bool { return s.cfg.Store == "" || s.cfg.Store == Memory }
+func (s *System) isEphemeral() bool { return s.cfg.Store == "" || s.cfg.Store == Memory }
 
-// besideStore returns a path in the folder of the store, which may be Config.Folder; "" for none.
-func (s *System) besideStore() string {
+// pathInStoreFolder returns a path in the folder of the store, which may be Config.Folder; "" for none.
+func (s *System) pathInStoreFolder() string {
 	switch {
-	case s.keepsNothing(), IsDatabase(s.cfg.Store) && s.cfg.Folder == "":
+	case s.isEphemeral(), IsDatabase(s.cfg.Store) && s.cfg.Folder == "":
 		return ""
 	case IsDatabase(s.cfg.Store):
 		return filepath.Join(s.cfg.Folder, StoreFile)
@@ -259,7 +259,7 @@ func (s *System) besideStore() string {
 
 // openStore opens the store and returns its key.
 func (s *System) openStore(ctx context.Context) (key []byte, err error) {
-	if s.keepsNothing() {
+	if s.isEphemeral() {
 		s.Store = memory.New()
 		return newKey()
 	}
@@ -269,7 +269,7 @@ func (s *System) openStore(ctx context.Context) (key []byte, err error) {
 	if strings.Contains(s.cfg.Store, "://") { // no file has such a name
 		return nil, &OpenError{PartStore, driver.ErrNoDriver}
 	}
-	path, keyPath, log := s.cfg.Store, KeyBeside(s.cfg.Store), s.cfg.Logger
+	path, keyPath, log := s.cfg.Store, KeyPath(s.cfg.Store), s.cfg.Logger
 	_, missing := os.Stat(keyPath)
 	if key, err = record.LoadOrCreateKey(keyPath); err != nil {
 		return nil, &OpenError{PartKey, err}
@@ -323,8 +323,8 @@ func (s *System) wire(key []byte) error {
 		if tools, ok := module.Find[evidence.Tools](s.extensions); ok {
 			f.UseTools(tools)
 		}
-		if s.besideStore() != "" {
-			if err := f.KeepResults(s.besideStore(), key); err != nil {
+		if s.pathInStoreFolder() != "" {
+			if err := f.KeepResults(s.pathInStoreFolder(), key); err != nil {
 				return err
 			}
 		}
@@ -346,7 +346,7 @@ func (s *System) wire(key []byte) error {
 	derive := func(purpose string) []byte { return record.DeriveKey(key, purpose) }
 	system := module.System{Engine: s.Engine, Store: s.Store, Scripts: s.Pool, Models: config.Models, DeriveKey: derive}
 	system.Asker, _ = judging.Model.(judge.Asker)
-	if !s.keepsNothing() {
+	if !s.isEphemeral() {
 		system.Path = s.cfg.Store
 	}
 	if err = s.extensions.Connect(system); err != nil {

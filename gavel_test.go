@@ -55,7 +55,7 @@ func Example() {
 		panic(err)
 	}
 	for _, data := range []string{`{"version":"next"}`, `{"version":"1.4"}`} {
-		r, err := gavel.Advance.Do(ctx, ada, engine.AdvanceRequest{ID: s.ID, Action: "check", Data: document.Known([]byte(data))})
+		r, err := gavel.Advance.Do(ctx, ada, engine.AdvanceRequest{ID: s.ID, Action: "check", Data: document.ReadTrusted([]byte(data))})
 		if err != nil {
 			panic(err) // nothing was decided
 		}
@@ -93,7 +93,7 @@ func walk(t *testing.T, c *gavel.Client) engine.AdvanceResult {
 		action, data string
 		want         judge.Outcome
 	}{{"check", `{"version":"next"}`, judge.Reject}, {"check", `{"version":"1.4"}`, judge.Approve}, {"release", `{}`, ""}} {
-		if last, err = gavel.Advance.Do(t.Context(), c, engine.AdvanceRequest{ID: s.ID, Action: move.action, Data: document.Known([]byte(move.data))}); err != nil {
+		if last, err = gavel.Advance.Do(t.Context(), c, engine.AdvanceRequest{ID: s.ID, Action: move.action, Data: document.ReadTrusted([]byte(move.data))}); err != nil {
 			t.Fatal(err)
 		}
 		if move.want != "" && last.Decision.Outcome != move.want {

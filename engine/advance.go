@@ -143,7 +143,7 @@ type judgement struct {
 	openReview *parkedMove
 	// rejection is the review in which a person rejected this request, if the evidence is still the same.
 	rejection *store.Review
-	// call is the requested call of a gate's tool, nil for an action alone; granted is the review in which a
+	// call is the requested call of a gate's tool, nil for an action alone; grant is the review in which a
 	// person approved exactly that call.
 	call  *gatedCall
 	grant *store.Review

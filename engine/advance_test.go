@@ -71,12 +71,12 @@ func TestAdvanceRejectsBadRequests(t *testing.T) {
 		{"no id", engine.AdvanceRequest{Action: "go"}, engine.CodeInvalidArgument},
 		{"no action", engine.AdvanceRequest{ID: id}, engine.CodeInvalidArgument},
 		{"unknown instance", engine.AdvanceRequest{ID: "wf-nope", Action: "go"}, engine.CodeUnknownInstance},
-		{"2 MB", engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(big))}, engine.CodeTooLarge},
-		{"duplicate keys", engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(`{"x":1,"x":2}`))}, engine.CodeInvalidData},
-		{"nested duplicate keys", engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(`{"o":{"x":1,"x":2}}`))}, engine.CodeInvalidData},
-		{"number beyond float64", engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(`{"x":9007199254740993}`))}, engine.CodeInvalidData},
-		{"array", engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(`[1]`))}, engine.CodeInvalidData},
-		{"null", engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(`null`))}, engine.CodeInvalidData},
+		{"2 MB", engine.AdvanceRequest{ID: id, Action: "go", Data: document.ReadTrusted([]byte(big))}, engine.CodeTooLarge},
+		{"duplicate keys", engine.AdvanceRequest{ID: id, Action: "go", Data: document.ReadTrusted([]byte(`{"x":1,"x":2}`))}, engine.CodeInvalidData},
+		{"nested duplicate keys", engine.AdvanceRequest{ID: id, Action: "go", Data: document.ReadTrusted([]byte(`{"o":{"x":1,"x":2}}`))}, engine.CodeInvalidData},
+		{"number beyond float64", engine.AdvanceRequest{ID: id, Action: "go", Data: document.ReadTrusted([]byte(`{"x":9007199254740993}`))}, engine.CodeInvalidData},
+		{"array", engine.AdvanceRequest{ID: id, Action: "go", Data: document.ReadTrusted([]byte(`[1]`))}, engine.CodeInvalidData},
+		{"null", engine.AdvanceRequest{ID: id, Action: "go", Data: document.ReadTrusted([]byte(`null`))}, engine.CodeInvalidData},
 		{"long key", engine.AdvanceRequest{ID: id, Action: "go", Key: strings.Repeat("k", 201)}, engine.CodeTooLarge},
 		{"stale revision", engine.AdvanceRequest{ID: id, Action: "go", ExpectedRevision: new(int64(7))}, engine.CodeConflict},
 	}
@@ -106,7 +106,7 @@ func TestContextLimit(t *testing.T) {
 	chunk := strings.Repeat("x", 60<<10)
 	var last error
 	for i := range 6 {
-		_, last = b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "again", Data: document.Known([]byte(`{"k` + string(rune('a'+i)) + `":"` + chunk + `"}`))})
+		_, last = b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "again", Data: document.ReadTrusted([]byte(`{"k` + string(rune('a'+i)) + `":"` + chunk + `"}`))})
 		if last != nil {
 			break
 		}
@@ -199,7 +199,7 @@ func TestValidateMovesNothing(t *testing.T) {
 	b := newBench(t)
 	b.define(agent, simple)
 	id := b.start(agent, "simple", "").ID
-	ok, err := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(`{"x":1}`))})
+	ok, err := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: document.ReadTrusted([]byte(`{"x":1}`))})
 	if err != nil || !ok.Approved || ok.State != "a" || ok.Decision.Target != "b" || ok.Decision.Applied {
 		t.Fatalf("validate: %+v %v", ok, err)
 	}

@@ -301,7 +301,7 @@ func TestVerifyUnderWrites(t *testing.T) {
 			default:
 			}
 			id, action := ids[i%len(ids)], []string{"go", "back"}[i/len(ids)%2]
-			if _, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(`{"why":"x"}`))}); err != nil {
+			if _, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.ReadTrusted([]byte(`{"why":"x"}`))}); err != nil {
 				t.Errorf("advance: %v", err)
 				return
 			}
@@ -401,7 +401,7 @@ func (w *writer) start() { w.ids = append(w.ids, w.bench.start(agent, "ledger", 
 func (w *writer) advance() {
 	_, err := w.Advance(context.Background(), agent, engine.AdvanceRequest{
 		ID: w.one(), Action: rapid.SampledFrom([]string{"go", "back", "end", "fly"}).Draw(w.rt, "action"),
-		Data: document.Known([]byte(rapid.SampledFrom([]string{`{}`, `{"why":"<a>"}`, `{"why":null,"n":1.50}`}).Draw(w.rt, "data"))),
+		Data: document.ReadTrusted([]byte(rapid.SampledFrom([]string{`{}`, `{"why":"<a>"}`, `{"why":null,"n":1.50}`}).Draw(w.rt, "data"))),
 	})
 	if err != nil {
 		w.rt.Fatal(err)

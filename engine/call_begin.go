@@ -86,7 +86,7 @@ func (g *gatedCall) mayRepeat(inst *instance, unknown workflow.OpenCall) bool {
 func (g *gatedCall) findObstacles(inst instance) []validators.Finding {
 	actions := slices.DeleteFunc([]string{g.Action, g.Success, g.Error}, func(action string) bool { return action == "" })
 	rule := workflow.CallRule{Gate: g.Gate, States: g.States, Actions: actions, Moves: g.Action != "", MaxCalls: g.MaxCalls, Bound: g.Bound}
-	return inst.def.FindCallObstacles(rule, inst.State, describeEnd(inst.Instance), inst.Facts, g.arguments, document.Known(inst.Context))
+	return inst.def.FindCallObstacles(rule, inst.State, describeEnd(inst.Instance), inst.Facts, g.arguments, document.ReadTrusted(inst.Context))
 }
 
 // digestCall returns the keyed digest by which a call is recognised: the tool with exactly these

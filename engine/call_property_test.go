@@ -109,7 +109,7 @@ func TestNoSequenceCallsMoreThanAllowed(t *testing.T) {
 				if action == "approve" {
 					data = `{"version":"1.2"}`
 				}
-				r, err := b.Advance(ctx, agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(data))})
+				r, err := b.Advance(ctx, agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.ReadTrusted([]byte(data))})
 				if must(err, engine.CodeCallOpen, engine.CodeGatedAction) && r.Decision.Applied && r.State == "approved" && from != "approved" {
 					passages++
 				}

@@ -297,7 +297,7 @@ func (e *Engine) resolveCall(ctx context.Context, r reviewCase) (ResolveResult, 
 	end := newReviewEnd(r)
 	end.Reason = r.maskWords().scrubText(r.req.Reason)
 	s := settlement{
-		instance: r.instance, open: open, called: called, outcome: CallOK, data: document.Known(emptyData), end: &end, row: r.row,
+		instance: r.instance, open: open, called: called, outcome: CallOK, data: document.ReadTrusted(emptyData), end: &end, row: r.row,
 	}
 	message := fmt.Sprintf("Recorded that the call of %s happened.", open.Gate)
 	if r.req.Decision == judge.Reject {

@@ -101,9 +101,9 @@ func TestACallIsOneUnitWithItsMoves(t *testing.T) {
 	if r := b.call(deploy(id, `{"version":"9"}`), engine.CallRefused); r.Decision.Code != workflow.CodeCallArgument {
 		t.Errorf("another version: %+v", r.Decision)
 	}
-	_, err := b.Advance(ctx, agent, engine.AdvanceRequest{ID: id, Action: "deploy", Data: document.Known([]byte(`{"version":"1.2"}`))})
+	_, err := b.Advance(ctx, agent, engine.AdvanceRequest{ID: id, Action: "deploy", Data: document.ReadTrusted([]byte(`{"version":"1.2"}`))})
 	wantCode(t, err, engine.CodeGatedAction)
-	if v, err := b.Validate(ctx, agent, engine.AdvanceRequest{ID: id, Action: "deploy", Data: document.Known([]byte(`{"version":"1.2"}`))}); err != nil || !v.Approved {
+	if v, err := b.Validate(ctx, agent, engine.AdvanceRequest{ID: id, Action: "deploy", Data: document.ReadTrusted([]byte(`{"version":"1.2"}`))}); err != nil || !v.Approved {
 		t.Errorf("validate: %+v, %v", v, err)
 	}
 

@@ -30,7 +30,7 @@ func BenchmarkContext(b *testing.B) {
 				}
 				b.ReportAllocs()
 				for b.Loop() {
-					_, err := bench.Advance(b.Context(), operator, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(`{"n":1}`))})
+					_, err := bench.Advance(b.Context(), operator, engine.AdvanceRequest{ID: id, Action: action, Data: document.ReadTrusted([]byte(`{"n":1}`))})
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -62,7 +62,7 @@ func thousandAdvances(t *testing.T, fault llmtest.Personality) {
 	for i, id := range ids {
 		wg.Go(func() {
 			got, err := eng.Advance(t.Context(), agent, engine.AdvanceRequest{
-				ID: id, Action: "close", Data: document.Known([]byte(fmt.Sprintf(`{"note":"did part %d of it"}`, i))),
+				ID: id, Action: "close", Data: document.ReadTrusted([]byte(fmt.Sprintf(`{"note":"did part %d of it"}`, i))),
 			})
 			if errors.Is(err, judge.ErrBusy) {
 				return

@@ -15,7 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// opening is a Fetcher that records its requests.
+// asked is a Fetcher that records its requests.
 type asked struct {
 	mu    sync.Mutex
 	names []string

@@ -48,7 +48,7 @@ func BenchmarkAdvanceWithEvidence(b *testing.B) {
 			bench.define(operator, `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":{"target":"a"`+c.goes+`}}}}}`)
 			id := bench.start(agent, "w", `{}`).ID
 			for b.Loop() {
-				r, err := bench.Advance(b.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(`{}`))})
+				r, err := bench.Advance(b.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: document.ReadTrusted([]byte(`{}`))})
 				if err != nil || !r.Decision.Applied {
 					b.Fatalf("%+v, %v", r.Decision, err)
 				}

@@ -120,7 +120,7 @@ func (e *Engine) parseWithReader(ctx context.Context, p Principal, req DefineReq
 		return nil, nil, validators.ErrNoReader
 	}
 	if len(req.Document) > workflow.MaxDefinition {
-		return nil, nil, validators.ErrNoReader // rejection by its length alone, which costs nothing
+		return nil, nil, validators.ErrNoReader // rejected by its length alone, which costs nothing
 	}
 	r := workflow.LintRequest{Source: req.Source, Document: req.Document, Bounds: e.ledger.quotas.Load().bounds(), Models: o.Models, Sources: o.Sources}
 	request, err := r.Encode()

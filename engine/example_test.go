@@ -35,7 +35,7 @@ func ExampleEngine() {
 		panic(err)
 	}
 	for _, data := range []string{`{"documentId":"D-1"}`, `{"documentId":"D-1","reviewer":"rob"}`} {
-		r, err := e.Advance(ctx, ada, engine.AdvanceRequest{ID: s.ID, Action: "submit", Data: document.Known([]byte(data))})
+		r, err := e.Advance(ctx, ada, engine.AdvanceRequest{ID: s.ID, Action: "submit", Data: document.ReadTrusted([]byte(data))})
 		if err != nil {
 			panic(err)
 		}

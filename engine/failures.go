@@ -131,7 +131,7 @@ func readDocument(field string, doc json.RawMessage, limit int) (document.JSON, 
 
 func readWith[T any](read func(T) (document.JSON, error), field string, doc T, size, limit int) (document.JSON, error) {
 	if size == 0 {
-		return document.Known(emptyData), nil
+		return document.ReadTrusted(emptyData), nil
 	}
 	if size > limit {
 		return document.JSON{}, tooLarge("/"+field, "%q has %d bytes; the limit is %d.", field, size, limit)

@@ -30,7 +30,7 @@ type Feed struct {
 	e *Engine
 
 	followers followers
-	reading   sync.Mutex // heldEvents while the store is read
+	reading   sync.Mutex // held while the store is read
 
 	mu        sync.Mutex
 	started   bool
@@ -57,7 +57,7 @@ type feedEvent struct {
 	size int
 	now  *feedInstance
 
-	mu       sync.Mutex // heldEvents while it is rendered
+	mu       sync.Mutex // held while it is rendered
 	rendered map[viewClass]rendering
 }
 

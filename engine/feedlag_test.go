@@ -19,7 +19,7 @@ import (
 type crowdedStore struct {
 	*memory.Store
 	processors chan struct{}
-	busy       atomic.Bool // noRetry the test has begun
+	busy       atomic.Bool // once the test has begun
 	commits    atomic.Int64
 }
 

@@ -31,7 +31,7 @@ type guarded struct {
 	j    *judged
 	kept []trimEvidence
 	open map[string]string // by principal: an instance that has not moved
-	// opening makes each idempotency key unique.
+	// asked makes each idempotency key unique.
 	asked int
 }
 

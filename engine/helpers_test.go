@@ -156,7 +156,7 @@ func (b *bench) start(p engine.Principal, workflow, doc string) engine.StartResu
 
 func (b *bench) advance(p engine.Principal, id, action, data string) engine.AdvanceResult {
 	b.t.Helper()
-	r, err := b.Advance(b.t.Context(), p, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(data))})
+	r, err := b.Advance(b.t.Context(), p, engine.AdvanceRequest{ID: id, Action: action, Data: document.ReadTrusted([]byte(data))})
 	if err != nil {
 		b.t.Fatalf("advance %s: %v", action, err)
 	}

@@ -74,7 +74,7 @@ func TestAnOvertakenMoveIsJudgedAgain(t *testing.T) {
 			id := b.start(agent, "loop", "").ID
 			judged := b.overtake(func() { tt.meanwhile(b, id) })
 			req := tt.req
-			req.ID, req.Data = id, document.Known([]byte(`{"mine":1}`))
+			req.ID, req.Data = id, document.ReadTrusted([]byte(`{"mine":1}`))
 			got, err := b.Advance(t.Context(), agent, req)
 			inst := b.load(id)
 			if inst.State != tt.state || judged.Load() != tt.judged {
@@ -193,7 +193,7 @@ func TestAnOvertakenKeyIsReplayed(t *testing.T) {
 	b, twin := newBenchOn(t, db), newBenchOn(t, db)
 	b.define(operator, loopFlow)
 	id := b.start(agent, "loop", "").ID
-	req := engine.AdvanceRequest{ID: id, Action: "set", Data: document.Known([]byte(`{"n":1}`)), Key: "k"}
+	req := engine.AdvanceRequest{ID: id, Action: "set", Data: document.ReadTrusted([]byte(`{"n":1}`)), Key: "k"}
 	var first engine.AdvanceResult
 	judged := b.overtake(func() {
 		var err error
@@ -220,7 +220,7 @@ func TestTheLoopGuardCountsNoOvertakenTry(t *testing.T) {
 	}
 	id := j.start()
 	db.meanwhile = func() {
-		if _, err := j.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "edit", Data: document.Known([]byte(`{"n":1}`))}); err != nil {
+		if _, err := j.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "edit", Data: document.ReadTrusted([]byte(`{"n":1}`))}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -264,7 +264,7 @@ func TestOvertakenMovesTakeTurns(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range callers {
 			all.Go(func() {
-				if _, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "set", Data: document.Known([]byte(fmt.Sprintf(`{"n":%d}`, i)))}); err != nil {
+				if _, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "set", Data: document.ReadTrusted([]byte(fmt.Sprintf(`{"n":%d}`, i)))}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -315,7 +315,7 @@ func TestConcurrentMovesAreOnePath(t *testing.T) {
 			wg.Go(func() {
 				for k, action := range plan {
 					who := []engine.Principal{agent, agent, operator}[i%3]
-					got, err := engines[i%2].Advance(context.Background(), who, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(fmt.Sprintf(`{"move":"%d.%d"}`, i, k)))})
+					got, err := engines[i%2].Advance(context.Background(), who, engine.AdvanceRequest{ID: id, Action: action, Data: document.ReadTrusted([]byte(fmt.Sprintf(`{"move":"%d.%d"}`, i, k)))})
 					mu.Lock()
 					switch _, twice := moves[got.Revision]; {
 					case err != nil && (engine.CodeOf(err) != engine.CodeConflict || action == "set" && first.load(id).State != "d"):

@@ -26,7 +26,7 @@ func TestReplay(t *testing.T) {
 	sameButReplayed(t, "start", s1, s2, err1, err2, &s2.Replayed)
 	id := s1.ID
 
-	adv := engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(`{"x":1}`)), Key: "k"}
+	adv := engine.AdvanceRequest{ID: id, Action: "go", Data: document.ReadTrusted([]byte(`{"x":1}`)), Key: "k"}
 	a1, err1 := b.Advance(ctx, agent, adv)
 	b.moved(agent, id, "back", "", "a") // the answer shows the position at that time, not the present one
 	a2, err2 := b.Advance(ctx, agent, adv)
@@ -61,7 +61,7 @@ func TestReplay(t *testing.T) {
 	adv.Action = "back"
 	_, err := b.Advance(ctx, agent, adv)
 	wantCode(t, err, engine.CodeKeyReused)
-	adv.Action, adv.Data = "go", document.Known([]byte(`{"x":2}`))
+	adv.Action, adv.Data = "go", document.ReadTrusted([]byte(`{"x":2}`))
 	_, err = b.Advance(ctx, agent, adv)
 	wantCode(t, err, engine.CodeKeyReused)
 }

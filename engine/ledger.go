@@ -77,10 +77,10 @@ type account struct {
 	maxCost, reserved cost
 	requests          int // number in flight that still refer to the account
 	// freeStarts is how many more starts are possible before running instances must be counted in the store again.
-	// starting is how many starts have taken a place but are not in the store yet.
+	// pendingStarts is how many starts have taken a place but are not in the store yet.
 	freeStarts, pendingStarts int
 	countedAt                 time.Time
-	// unsent is the part of spent that is not yet shared with other processes; shared is the time of the
+	// unsent is the part of spent that is not yet shared with other processes; sharedAt is the time of the
 	// last exchange.
 	unsent    cost
 	sharedAt  time.Time

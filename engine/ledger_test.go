@@ -75,7 +75,7 @@ func TestQuotaOfBytes(t *testing.T) {
 	var err error
 	moves := 0
 	for action := "go"; err == nil && moves < 20; moves++ {
-		_, err = b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known(data)})
+		_, err = b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.ReadTrusted(data)})
 		action = map[string]string{"go": "back", "back": "go"}[action]
 	}
 	e := wantCode(t, err, engine.CodeBytesSpent)

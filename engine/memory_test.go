@@ -49,7 +49,7 @@ func (o *oracle) Complete(_ context.Context, req llm.Request) (llm.Reply, error)
 	return llm.Reply{Answer: a, Model: "m", Calls: 1}, nil
 }
 
-// isJudged is an engine whose moves a model judges.
+// judged is an engine whose moves a model judges.
 type judged struct {
 	*engine.Engine
 	t     *testing.T
@@ -103,7 +103,7 @@ func closing(id, note string) engine.AdvanceRequest {
 	if err != nil {
 		panic(err)
 	}
-	return engine.AdvanceRequest{ID: id, Action: "close", Data: document.Known(data)}
+	return engine.AdvanceRequest{ID: id, Action: "close", Data: document.ReadTrusted(data)}
 }
 
 func (j *judged) advance(p engine.Principal, req engine.AdvanceRequest) engine.Decision {

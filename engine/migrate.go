@@ -338,7 +338,7 @@ func explainUnfit(ctx context.Context, compiler workflow.Compiler, p Principal, 
 		if len(problems) > 0 {
 			return fmt.Sprintf("The validators of %q do not compile: %s.", state, problems[0].Message), nil
 		}
-		held := document.Known(inst.Context)
+		held := document.ReadTrusted(inst.Context)
 		report, err := set.CheckSchema(ctx, p.ID, held)
 		if err != nil {
 			return "", judgeError(err)

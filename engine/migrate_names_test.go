@@ -38,7 +38,7 @@ func (n naming) of(states []int) []string {
 	return out
 }
 
-// positionWithoutActions is the expected position of an instance. States are identified by number, whatever their names.
+// place is the expected position of an instance. States are identified by number, whatever their names.
 type place struct {
 	at      int
 	visited []int

@@ -247,7 +247,7 @@ func TestThreeProcessesAnswerAsOne(t *testing.T) {
 		data := rapid.SampledFrom([]string{`{}`, `{"x":1}`, `{"x":2}`, `{"x":null}`, `{"y":[1,{"z":1.5}]}`})
 		action := rapid.SampledFrom([]string{"go", "go", "stay", "back"})
 		advance := func(rt *rapid.T) engine.AdvanceRequest {
-			return engine.AdvanceRequest{ID: id(rt), Action: action.Draw(rt, "action"), Data: document.Known([]byte(data.Draw(rt, "data"))), Key: rapid.SampledFrom([]string{"", "", "k"}).Draw(rt, "key")}
+			return engine.AdvanceRequest{ID: id(rt), Action: action.Draw(rt, "action"), Data: document.ReadTrusted([]byte(data.Draw(rt, "data"))), Key: rapid.SampledFrom([]string{"", "", "k"}).Draw(rt, "key")}
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"define": func(rt *rapid.T) {
@@ -294,7 +294,7 @@ func TestThreeProcessesAnswerAsOne(t *testing.T) {
 				asking(rt, agent, "describe", rapid.SampledFrom([]string{"shared", "own"}).Draw(rt, "name"))
 			},
 			"race": func(rt *rapid.T) {
-				q := next(agent, "advance", engine.AdvanceRequest{ID: race, Action: "again", Data: document.Known([]byte(`{"n":1}`)), ExpectedRevision: &moves})
+				q := next(agent, "advance", engine.AdvanceRequest{ID: race, Action: "again", Data: document.ReadTrusted([]byte(`{"n":1}`)), ExpectedRevision: &moves})
 				raceOnce(rt, peers[:], model, q)
 				moves++
 			},

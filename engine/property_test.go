@@ -70,7 +70,7 @@ func drawAction(rt *rapid.T) string {
 func walkAdvance(rt *rapid.T, b *bench, id string) {
 	before := b.load(id)
 	data := rapid.SampledFrom([]string{`{}`, `{"x":1}`, `{"x":2}`, `{"x":null}`, `{"y":[1,{"z":0.1}]}`}).Draw(rt, "data")
-	r, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: drawAction(rt), Data: document.Known([]byte(data))})
+	r, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: drawAction(rt), Data: document.ReadTrusted([]byte(data))})
 	if err != nil {
 		rt.Fatal(err)
 	}

@@ -124,7 +124,7 @@ func TestARejectionHoldsUntilTheEvidenceChanges(t *testing.T) {
 	}
 	b.pass(time.Hour)
 	b.rejectedAgain(id, "go", `{}`, first.ID)
-	checked, err := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(`{}`))})
+	checked, err := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: document.ReadTrusted([]byte(`{}`))})
 	if err != nil || checked.Approved || checked.Decision.Code != judge.CodeReviewRejected {
 		t.Errorf("validate: %+v, %v", checked, err)
 	}
@@ -151,11 +151,11 @@ func TestAModelDoesNotOverruleARejection(t *testing.T) {
 		}
 		return nil
 	}
-	r, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "close", Data: document.Known([]byte(`{"note":"did it"}`)), Key: "k"})
+	r, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "close", Data: document.ReadTrusted([]byte(`{"note":"did it"}`)), Key: "k"})
 	if err != nil || r.Decision.Code != judge.CodeReviewRejected || len(r.Decision.Warnings) != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	again, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "close", Data: document.Known([]byte(`{"note":"did it"}`)), Key: "k"})
+	again, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "close", Data: document.ReadTrusted([]byte(`{"note":"did it"}`)), Key: "k"})
 	if err != nil || !again.Replayed || again.Decision.ID != r.Decision.ID || again.Review == nil || again.Review.ID != first.ID {
 		t.Errorf("the key: %+v, %v", again, err)
 	}

@@ -127,7 +127,7 @@ func TestQuotasHoldAtOnce(t *testing.T) {
 		data := json.RawMessage(`{"text":"` + strings.Repeat("x", 6000) + `"}`)
 		reviewer := engine.Principal{ID: "rob", Role: engine.RoleReviewer}
 		if n := atOnce(t, 10, engine.CodeBytesSpent, func(i int) error {
-			_, err := b.Advance(t.Context(), reviewer, engine.AdvanceRequest{ID: ids[i], Action: "go", Data: document.Known(data)})
+			_, err := b.Advance(t.Context(), reviewer, engine.AdvanceRequest{ID: ids[i], Action: "go", Data: document.ReadTrusted(data)})
 			return err
 		}); n < 2 || n > 3 { // each has 7 to 14 kB
 			t.Errorf("%d moves", n)

@@ -228,7 +228,7 @@ func (e *Engine) newReviewDecision(r reviewCase, v judge.Verdict) *record.Decisi
 func (e *Engine) approveReview(ctx context.Context, r reviewCase) (ResolveResult, error) {
 	asked, inst := r.opening, r.instance
 	inst.by = Principal{ID: asked.Principal, Role: Role(asked.Role)}
-	c, err := e.newCase(inst, workflow.CaseInput{Action: r.row.Action, Read: document.Known(r.row.Data)})
+	c, err := e.newCase(inst, workflow.CaseInput{Action: r.row.Action, Read: document.ReadTrusted(r.row.Data)})
 	if err != nil {
 		return ResolveResult{}, err
 	}

@@ -174,7 +174,7 @@ func TestReviewAttacks(t *testing.T) {
 			}
 			for _, id := range ids {
 				wg.Go(func() {
-					r, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: "other", Data: document.Known([]byte(`{}`))})
+					r, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: "other", Data: document.ReadTrusted([]byte(`{}`))})
 					switch {
 					case err != nil:
 						b.t.Error(err)
@@ -345,7 +345,7 @@ func TestResolveIsReplayed(t *testing.T) {
 func TestParkedIsReplayed(t *testing.T) {
 	t.Parallel()
 	b, id := parkable(t)
-	req := engine.AdvanceRequest{ID: id, Action: "release", Data: document.Known([]byte(`{"why":"a"}`)), Key: "k"}
+	req := engine.AdvanceRequest{ID: id, Action: "release", Data: document.ReadTrusted([]byte(`{"why":"a"}`)), Key: "k"}
 	first, err := b.Advance(t.Context(), agent, req)
 	if err != nil || first.Review == nil {
 		t.Fatalf("%+v, %v", first, err)

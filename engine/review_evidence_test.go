@@ -143,7 +143,7 @@ func TestMissingEvidence(t *testing.T) {
 		}), func(*engine.Config) {})
 		b.define(operator, testedFlow)
 		id := b.start(agent, "tested", `{}`).ID
-		_, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "merge", Data: document.Known([]byte(`{"claim":"x","sha":"y"}`))})
+		_, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "merge", Data: document.ReadTrusted([]byte(`{"claim":"x","sha":"y"}`))})
 		if wantCode(t, err, engine.CodeBusy); !errors.Is(err, judge.ErrBusy) || b.load(id).Seq != 1 {
 			t.Errorf("%v", err)
 		}
@@ -177,7 +177,7 @@ func TestPrecheckAsksReadOnlySources(t *testing.T) {
 	b.define(operator, strings.Replace(named(testedFlow, "ticketed"), `"source":"tests"`, `"source":"ticket"`, 1))
 	for flow, want := range map[string]string{"tested": judge.CodeEvidenceNotChecked, "ticketed": ""} {
 		id := b.start(agent, flow, `{}`).ID
-		v, err := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "merge", Data: document.Known([]byte(`{"claim":"x","sha":"y"}`))})
+		v, err := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "merge", Data: document.ReadTrusted([]byte(`{"claim":"x","sha":"y"}`))})
 		if err != nil || v.Decision.Code != want || v.Approved != (want == "") {
 			t.Errorf("%s: %+v, %v", flow, v.Decision, err)
 		}

@@ -30,7 +30,7 @@ func roundBench(t testing.TB) (*bench, string) {
 
 func (b *bench) goWith(key, data string) engine.AdvanceResult {
 	b.t.Helper()
-	r, err := b.Advance(b.t.Context(), agent, engine.AdvanceRequest{ID: b.instanceID(), Action: "go", Data: document.Known([]byte(data)), Key: key})
+	r, err := b.Advance(b.t.Context(), agent, engine.AdvanceRequest{ID: b.instanceID(), Action: "go", Data: document.ReadTrusted([]byte(data)), Key: key})
 	if err != nil {
 		b.t.Fatalf("go with key %s: %v", key, err)
 	}
@@ -165,7 +165,7 @@ func TestAKeyIsOneMove(t *testing.T) {
 				key := rapid.SampledFrom([]string{"k1", "k2", "k3", "k4"}).Draw(rt, "key")
 				data := rapid.SampledFrom([]string{`{"x":1}`, `{"x":2}`}).Draw(rt, "data")
 				before := b.load(id)
-				r, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(data)), Key: key})
+				r, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: document.ReadTrusted([]byte(data)), Key: key})
 				was, known := keys[key]
 				if known && was.request != data {
 					if engine.CodeOf(err) != engine.CodeKeyReused || b.load(id).Seq != before.Seq {

@@ -64,7 +64,7 @@ func TestAReviewIsNeverAppliedToOtherData(t *testing.T) {
 		ask := func(action, doc string) {
 			before := b.load(id)
 			at := b.now
-			r, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(doc))})
+			r, err := b.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.ReadTrusted([]byte(doc))})
 			if err != nil {
 				rt.Fatal(err)
 			}

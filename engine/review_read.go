@@ -229,7 +229,7 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 		out.Description = s.Transitions[row.Action].Description
 	}
 	if seesAll(p.Role) {
-		out.Criteria = ev.Decision.Rubric.AskedCriteria()
+		out.Criteria = ev.Decision.Rubric.CriteriaWithProofs()
 	}
 	return out, nil
 }

@@ -50,7 +50,7 @@ func parkable(t testing.TB) (*bench, string) {
 	return b, b.start(agent, "guarded", `{"n":1}`).ID
 }
 
-// parkedMove requests an action and fails the test unless a review was opened for it.
+// parked requests an action and fails the test unless a review was opened for it.
 func (b *bench) parked(p engine.Principal, id, action, data string) engine.ReviewSummary {
 	b.t.Helper()
 	before := b.load(id)

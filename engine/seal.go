@@ -108,7 +108,7 @@ func (r *rules) sealAll(ctx context.Context, req SealRequest) (SealResult, error
 	if out.Sealed == 0 || req.DryRun {
 		return out, nil
 	}
-	r.mu.Lock() // heldEvents until the old end is reset, because refresh compares with it
+	r.mu.Lock() // held until the old end is reset, because refresh compares with it
 	defer r.mu.Unlock()
 	if err := r.store.SealRules(ctx, head, all); err != nil {
 		return SealResult{}, err // the caller wraps the error

@@ -52,7 +52,7 @@ func BenchmarkAdvanceSealed(b *testing.B) {
 				for i := range sides {
 					s := sides[(i+n)%2]
 					began := time.Now()
-					if _, err := s.Advance(b.Context(), agent, engine.AdvanceRequest{ID: s.id, Action: "go", Data: document.Known([]byte(data))}); err != nil {
+					if _, err := s.Advance(b.Context(), agent, engine.AdvanceRequest{ID: s.id, Action: "go", Data: document.ReadTrusted([]byte(data))}); err != nil {
 						b.Fatal(err)
 					}
 					s.took = append(s.took, time.Since(began))

@@ -185,12 +185,12 @@ func TestManipulatedRulesAreNotUsed(t *testing.T) {
 			v := newVaultFile(t)
 			running := v.open()
 			id := running.start(agent, "pay", `{}`).ID
-			if r, err := running.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(`{}`))}); err != nil || r.Decision.Applied {
+			if r, err := running.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: document.ReadTrusted([]byte(`{}`))}); err != nil || r.Decision.Applied {
 				t.Fatalf("before: %+v, %v", r.Decision, err)
 			}
 			attack(v)
 			passes := func(b *bench, id string) error {
-				r, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(`{}`))})
+				r, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "go", Data: document.ReadTrusted([]byte(`{}`))})
 				if r.Decision.Applied {
 					t.Errorf("it passed: %+v", r.Decision)
 				}

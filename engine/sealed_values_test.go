@@ -51,7 +51,7 @@ func plantCanaries(t *testing.T, b *bench) (id, waiting string) {
 	id = s.ID
 	b.refused(agent, id, "fail", `{"token":"`+canary+`-other"}`, judge.CodeValidatorRejected)
 	b.moved(agent, id, "note", canaries, "a")
-	if _, err := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "fail", Data: document.Known([]byte(canaries))}); err != nil {
+	if _, err := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "fail", Data: document.ReadTrusted([]byte(canaries))}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Checkpoint(t.Context(), agent, engine.CheckpointRequest{ID: id, Description: "as " + canary + "-token", Metadata: json.RawMessage(canaries)}); err != nil {
@@ -212,9 +212,9 @@ func afterShred(t *testing.T, b *bench, id, waiting string) {
 		t.Error("the export does not say that values were destroyed")
 	}
 	before := b.load(id).Seq
-	_, advanced := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "note", Data: document.Known([]byte(`{}`))})
+	_, advanced := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "note", Data: document.ReadTrusted([]byte(`{}`))})
 	_, undone := b.Undo(t.Context(), operator, engine.UndoRequest{ID: id})
-	_, validated := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "note", Data: document.Known([]byte(`{}`))})
+	_, validated := b.Validate(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "note", Data: document.ReadTrusted([]byte(`{}`))})
 	_, rotated := b.RotateKey(t.Context(), operator, id)
 	for what, err := range map[string]error{"advance": advanced, "undo": undone, "validate": validated, "rotate": rotated} {
 		if engine.CodeOf(err) != engine.CodeValuesDestroyed {
@@ -267,7 +267,7 @@ func TestSealingBeginsWithTheNextEvent(t *testing.T) {
 		t.Errorf("%+v, %v", keys, err)
 	}
 	// An engine without a key works with plain values and fails on sealed ones.
-	if _, err := old.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "note", Data: document.Known([]byte(canaries))}); err != nil {
+	if _, err := old.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "note", Data: document.ReadTrusted([]byte(canaries))}); err != nil {
 		t.Errorf("an older version: %v", err)
 	}
 	b.moved(agent, id, "note", canaries, "a")
@@ -318,7 +318,7 @@ func TestNobodyBringsASealedValue(t *testing.T) {
 	stolen := b.load(id).Context // even a caller's own
 	for _, doc := range []string{string(stolen), `{"open":"gavel:sealed:x"}`, `{"deep":[{"a":"\u0067avel:sealed:1:1:1:AAAA"}]}`, `{"token":"gavel:sealed:"}`} {
 		_, started := b.Start(t.Context(), agent, engine.StartRequest{Type: "kept", Context: json.RawMessage(doc)})
-		_, moved := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "note", Data: document.Known([]byte(doc))})
+		_, moved := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "note", Data: document.ReadTrusted([]byte(doc))})
 		for _, err := range []error{started, moved} {
 			if engine.CodeOf(err) != engine.CodeInvalidData || !strings.Contains(err.Error(), "only gavel writes") {
 				t.Errorf("%s: %v", doc, err)
@@ -343,7 +343,7 @@ func TestSealedValuesOfAnotherRow(t *testing.T) {
 	if _, err := e.Status(t.Context(), agent, mine); engine.CodeOf(err) != engine.CodeValuesUnreadable || strings.Contains(err.Error(), canary) {
 		t.Errorf("status: %v", err)
 	}
-	if _, err := e.Advance(t.Context(), agent, engine.AdvanceRequest{ID: mine, Action: "note", Data: document.Known([]byte(`{}`))}); engine.CodeOf(err) != engine.CodeValuesUnreadable {
+	if _, err := e.Advance(t.Context(), agent, engine.AdvanceRequest{ID: mine, Action: "note", Data: document.ReadTrusted([]byte(`{}`))}); engine.CodeOf(err) != engine.CodeValuesUnreadable {
 		t.Errorf("advance: %v", err)
 	}
 	if e.Values().Refused() != 2 {
@@ -377,7 +377,7 @@ func TestRotateUnderLoad(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 20 {
-				if _, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "note", Data: document.Known([]byte(canaries))}); err != nil {
+				if _, err := b.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: "note", Data: document.ReadTrusted([]byte(canaries))}); err != nil {
 					t.Errorf("advance: %v", err)
 				}
 			}

@@ -276,7 +276,7 @@ func (e *Engine) Statistics(ctx context.Context, p Principal, req StatisticsRequ
 			if err != nil {
 				return StatisticsResult{}, err
 			}
-			if !p.InScope(f.Workflow) || of.workflow == "" && read.sight.isShared(f.Workflow) { // sharedAt workflows have a separate part
+			if !p.InScope(f.Workflow) || of.workflow == "" && read.sight.isShared(f.Workflow) { // shared workflows have a separate part
 				continue
 			}
 			n := f.Decisions + f.Prechecks

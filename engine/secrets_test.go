@@ -54,7 +54,7 @@ func plantSecrets(t *testing.T, b *bench) (id string, reviews []string) {
 	id = s.ID
 	ask := func(action, doc string) engine.AdvanceResult {
 		t.Helper()
-		r, err := b.Advance(ctx, agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known(secretly(doc)), Key: secretText + action + doc})
+		r, err := b.Advance(ctx, agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.ReadTrusted(secretly(doc)), Key: secretText + action + doc})
 		must(err)
 		if r.Review != nil {
 			reviews = append(reviews, r.Review.ID)
@@ -64,7 +64,7 @@ func plantSecrets(t *testing.T, b *bench) (id string, reviews []string) {
 	ask("note", `{"note":"again $","k $":1}`)
 	ask("do "+secretText, `{"note":"$","ssn":"$"}`)
 	ask("fail", `{"note":"$"}`)
-	_, err = b.Validate(ctx, agent, engine.AdvanceRequest{ID: id, Action: "fail", Data: document.Known(secretly(`{"note":"$"}`))})
+	_, err = b.Validate(ctx, agent, engine.AdvanceRequest{ID: id, Action: "fail", Data: document.ReadTrusted(secretly(`{"note":"$"}`))})
 	must(err)
 	_, err = b.Checkpoint(ctx, agent, engine.CheckpointRequest{ID: id, Description: "before " + secretText, Metadata: secretly(`{"for":"$","ssn":"$","k $":{"deep":["$"]}}`)})
 	must(err)

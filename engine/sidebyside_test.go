@@ -178,7 +178,7 @@ func TestDriversSideBySide(t *testing.T) {
 			"advance": func(rt *rapid.T) {
 				p, req := who.Draw(rt, "who"), engine.AdvanceRequest{
 					ID: pick(rt, instances, "id"), Action: rapid.SampledFrom([]string{"go", "ask", "stay", "back", "fly"}).Draw(rt, "action"),
-					Data: document.Known([]byte(data.Draw(rt, "data"))), Key: key.Draw(rt, "key"), ExpectedRevision: revision(rt),
+					Data: document.ReadTrusted([]byte(data.Draw(rt, "data"))), Key: key.Draw(rt, "key"), ExpectedRevision: revision(rt),
 				}
 				r := same(rt, both, "advance", func(s *side) (engine.AdvanceResult, error) { return s.Advance(ctx, p, req) })
 				if r.Review != nil {
@@ -186,7 +186,7 @@ func TestDriversSideBySide(t *testing.T) {
 				}
 			},
 			"validate": func(rt *rapid.T) {
-				p, req := who.Draw(rt, "who"), engine.AdvanceRequest{ID: pick(rt, instances, "id"), Action: "go", Data: document.Known([]byte(data.Draw(rt, "data")))}
+				p, req := who.Draw(rt, "who"), engine.AdvanceRequest{ID: pick(rt, instances, "id"), Action: "go", Data: document.ReadTrusted([]byte(data.Draw(rt, "data")))}
 				same(rt, both, "validate", func(s *side) (engine.ValidateResult, error) { return s.Validate(ctx, p, req) })
 			},
 			"resolve": func(rt *rapid.T) {

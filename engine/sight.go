@@ -54,7 +54,7 @@ func (s sight) isShared(workflow string) bool {
 	return shared
 }
 
-// sight reports whether the caller sees an owner's instances of a workflow.
+// sees reports whether the caller sees an owner's instances of a workflow.
 func (s sight) sees(workflow, owner string) bool {
 	return s.p.InScope(workflow) && (seesAll(s.p.Role) || owner == s.p.ID || s.isShared(workflow))
 }

@@ -236,7 +236,7 @@ func (f file) reanchor(key *record.Signer) {
 	f.run("UPDATE anchors SET note = ? WHERE number = 1", note)
 }
 
-// withPosition returns an instance as it was after an event.
+// at returns an instance as it was after an event.
 func (b *bench) at(id string, seq int64) record.Instance {
 	b.t.Helper()
 	var events []record.Event

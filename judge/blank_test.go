@@ -14,8 +14,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// askedOf returns a gate around a scripted model, and the provider that counts its questions.
-func askedOf(t testing.TB, brain llmtest.Brain) (*judge.Pipeline, *llmtest.Provider) {
+// modelQuestion returns a gate around a scripted model, and the provider that counts its questions.
+func modelQuestion(t testing.TB, brain llmtest.Brain) (*judge.Pipeline, *llmtest.Provider) {
 	t.Helper()
 	provider := llmtest.New(llmtest.OpenAI(), brain)
 	return gateOver(t, provider, judge.ModelConfig{}), provider
@@ -43,7 +43,7 @@ func modelOver(t testing.TB, doer llm.Doer, cfg judge.ModelConfig) judge.Layer {
 
 func past(doc string) func(*judge.Case) {
 	return func(c *judge.Case) {
-		c.Context = document.Known([]byte(doc))
+		c.Context = document.ReadTrusted([]byte(doc))
 		c.MaskedContext = c.Context
 	}
 }
@@ -97,7 +97,7 @@ func TestMoveWithoutDataIsJudgedOnTheRest(t *testing.T) {
 		{"nothing at all, and a risk", llmtest.Gullible, []func(*judge.Case){data(`{}`), func(c *judge.Case) { c.Rubric.Risk = judge.RiskHigh }}, judge.Reject, judge.ByPolicy, judge.CodeAssuranceTooLow, 0},
 		{"data that say nothing", llmtest.Gullible, []func(*judge.Case){data(`{"comments":" ..."}`), asksModel("The item says what to do")}, judge.Reject, judge.LayerModel, judge.CodeCannotAssess, 1},
 	} {
-		gate, provider := askedOf(t, tt.brain)
+		gate, provider := modelQuestion(t, tt.brain)
 		v, err := gate.Decide(t.Context(), newCase(append([]func(*judge.Case){asksModel()}, tt.change...)...))
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)

@@ -86,12 +86,12 @@ func TestNoSequenceHasARefusedMoveApproved(t *testing.T) {
 			now = now.Add(rapid.SampledFrom([]time.Duration{0, time.Minute, 11 * time.Hour, 25 * time.Hour}).Draw(t, "later"))
 
 			c := review
-			c.Data, c.MaskedData, c.Merged, c.MaskedMerged = document.Known([]byte(data)), document.Known([]byte(data)), document.Known([]byte(data)), document.Known([]byte(data))
-			c.Context, c.MaskedContext = document.Known([]byte(past)), document.Known([]byte(past))
+			c.Data, c.MaskedData, c.Merged, c.MaskedMerged = document.ReadTrusted([]byte(data)), document.ReadTrusted([]byte(data)), document.ReadTrusted([]byte(data)), document.ReadTrusted([]byte(data))
+			c.Context, c.MaskedContext = document.ReadTrusted([]byte(past)), document.ReadTrusted([]byte(past))
 			c.Now, c.Guard, c.Rubric.StrictMode, c.Rubric.OnJudgeUnavailable = now, "", false, ""
 			c.Identity, c.Bound = data+past+config, string(FingerprintOf(c.Data))+past
 			ids := []string{"c1", "c2"}
-			var layer Layer = noModel{memory, time.Now}
+			var layer Layer = missingModel{memory, time.Now}
 			if says != "none" {
 				completer := llm.CompleterFunc(func(context.Context, llm.Request) (llm.Reply, error) {
 					switch says {
@@ -121,7 +121,7 @@ func TestNoSequenceHasARefusedMoveApproved(t *testing.T) {
 				key += string(same)
 			}
 			p := bench(ops, Opinion{})
-			p.modelled[len(p.modelled)-1] = []Layer{layer}
+			p.withModel[len(p.withModel)-1] = []Layer{layer}
 			v, err := p.Decide(context.Background(), c)
 			if errors.Is(err, ErrBusy) {
 				if says != "fail" || !failure.IsBusy() {

@@ -12,7 +12,7 @@ import (
 // at most one slot longer.
 const (
 	budgetSlots = 12
-	slotsKept   = budgetSlots + 1
+	maxSlots    = budgetSlots + 1
 )
 
 // budgetPrincipals limits the principals that a budget remembers. Beyond it, the principals that spent
@@ -59,14 +59,14 @@ func (b *budget) Spend(principal string, n int) (ok bool, frees time.Duration) {
 	for _, number := range slices.Sorted(maps.Keys(s)) {
 		left -= s[number]
 		if left <= 0 || left+n <= b.limit {
-			frees = time.Unix(0, (number+slotsKept)*int64(b.slot)).Sub(at)
+			frees = time.Unix(0, (number+maxSlots)*int64(b.slot)).Sub(at)
 			break
 		}
 	}
 	return false, max(frees, 1)
 }
 
-func (b *budget) giveBack(principal string, n int) {
+func (b *budget) refund(principal string, n int) {
 	if b == nil || n <= 0 {
 		return
 	}
@@ -124,7 +124,7 @@ func (s spend) forward(number int64) int64 {
 	for other := range s {
 		number = max(number, other)
 	}
-	maps.DeleteFunc(s, func(other int64, _ int) bool { return other <= number-slotsKept })
+	maps.DeleteFunc(s, func(other int64, _ int) bool { return other <= number-maxSlots })
 	return number
 }
 

@@ -47,11 +47,11 @@ func TestBudget(t *testing.T) {
 	take("ann", 1, false)
 
 	// Unused spending comes back, and never more than was spent.
-	b.giveBack("ann", 1)
-	b.giveBack("nobody", 7)
+	b.refund("ann", 1)
+	b.refund("nobody", 7)
 	take("ann", 1, true)
 	take("ann", 1, false)
-	b.giveBack("ann", 100)
+	b.refund("ann", 100)
 	take("ann", 3, true)
 	take("ann", 1, false)
 
@@ -73,7 +73,7 @@ func TestNoBudget(t *testing.T) {
 		if ok, _ := b.Spend("ann", 1e9); !ok {
 			t.Errorf("limit %d binds", limit)
 		}
-		b.giveBack("ann", 1)
+		b.refund("ann", 1)
 	}
 }
 

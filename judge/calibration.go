@@ -55,9 +55,9 @@ type ApprovalFit struct {
 
 // Requirements on a fit before a confidence counts as calibrated.
 const (
-	fewestFitGroups = 30
-	mostFitError    = 0.1
-	mostOverstated  = 0.1
+	minFitGroups  = 30
+	maxFitError   = 0.1
+	maxOverstated = 0.1
 )
 
 // Shortcoming returns why the calibration is not good enough to be applied, "" if it is. Its fit must be
@@ -69,12 +69,12 @@ func (c Calibration) Shortcoming() string {
 		return "its fit on approvals was not measured; run gavel eval calibrate again"
 	}
 	switch over := f.Mean - f.RightLow; {
-	case f.Groups < fewestFitGroups:
-		return fmt.Sprintf("it was measured on approvals in %d groups, fewer than %d", f.Groups, fewestFitGroups)
-	case f.ECE > mostFitError:
-		return fmt.Sprintf("its ECE on approvals is %.3f, more than %v", f.ECE, mostFitError)
-	case over > mostOverstated:
-		return fmt.Sprintf("it may overstate approvals by %.3f, more than %v: %.3f on average, while %.3f are right, at least %.3f", over, mostOverstated, f.Mean, f.Right, f.RightLow)
+	case f.Groups < minFitGroups:
+		return fmt.Sprintf("it was measured on approvals in %d groups, fewer than %d", f.Groups, minFitGroups)
+	case f.ECE > maxFitError:
+		return fmt.Sprintf("its ECE on approvals is %.3f, more than %v", f.ECE, maxFitError)
+	case over > maxOverstated:
+		return fmt.Sprintf("it may overstate approvals by %.3f, more than %v: %.3f on average, while %.3f are right, at least %.3f", over, maxOverstated, f.Mean, f.Right, f.RightLow)
 	}
 	return ""
 }
@@ -423,31 +423,31 @@ func readNumber(r *document.ObjectReader, n *document.Node) float64 {
 }
 
 // A model's stated confidence is not a measured one: verbalised confidences of judges are strongly
-// overconfident (arXiv 2508.06225). Without a calibration it is limited to mostStated and shrunk towards
+// overconfident (arXiv 2508.06225). Without a calibration it is limited to maxStated and shrunk towards
 // noEvidence: what a model says about itself makes nothing certain.
 const (
-	mostStated = 0.99
-	shrinkage  = 0.8
+	maxStated = 0.99
+	shrinkage = 0.8
 )
 
 // shrinkConfidence returns the uncalibrated confidence for a stated one, at most 0.892.
 func shrinkConfidence(stated float64) float64 {
-	return roundConfidence(noEvidence + (min(clampUnit(stated), mostStated)-noEvidence)*shrinkage)
+	return roundConfidence(unavailableConfidence + (min(clampUnit(stated), maxStated)-unavailableConfidence)*shrinkage)
 }
 
 // StatedFor formats the lowest confidence that an uncalibrated model has to state to count as c after
 // shrinking, rounded up to three decimals.
 func StatedFor(c float64) string {
-	return strconv.FormatFloat(math.Ceil((noEvidence+(c-noEvidence)/shrinkage)*1000-1e-6)/1000, 'f', -1, 64)
+	return strconv.FormatFloat(math.Ceil((unavailableConfidence+(c-unavailableConfidence)/shrinkage)*1000-1e-6)/1000, 'f', -1, 64)
 }
 
 func roundConfidence(c float64) float64 { return math.Round(clampUnit(c)*1e6) / 1e6 }
 
-// LeastStated and its complement limit a stated confidence: its log-odds are undefined at 0 and 1.
-const LeastStated = 0.001
+// MinStated and its complement limit a stated confidence: its log-odds are undefined at 0 and 1.
+const MinStated = 0.001
 
-// LogOdds returns the log-odds of a stated confidence, limited to LeastStated and its complement.
+// LogOdds returns the log-odds of a stated confidence, limited to MinStated and its complement.
 func LogOdds(p float64) float64 {
-	p = min(max(clampUnit(p), LeastStated), 1-LeastStated)
+	p = min(max(clampUnit(p), MinStated), 1-MinStated)
 	return math.Log(p / (1 - p))
 }

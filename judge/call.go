@@ -25,7 +25,7 @@ func (c *Call) write(plain bool) json.RawMessage {
 	if plain {
 		arguments = c.Arguments
 	}
-	return slices.Concat(json.RawMessage(`{"tool":`), rawOf(c.Tool), json.RawMessage(`,"arguments":`), arguments.Raw(), json.RawMessage("}"))
+	return slices.Concat(json.RawMessage(`{"tool":`), marshalRaw(c.Tool), json.RawMessage(`,"arguments":`), arguments.Raw(), json.RawMessage("}"))
 }
 
 // showCall returns the call as the model sees it, without its own sensitive values and without sensitive

@@ -6,7 +6,7 @@ import "slices"
 // suite.
 func (p *Pipeline) WithoutContent() *Pipeline {
 	bare := *p
-	bare.modelled = slices.DeleteFunc(slices.Clone(p.modelled), func(line []Layer) bool {
+	bare.withModel = slices.DeleteFunc(slices.Clone(p.withModel), func(line []Layer) bool {
 		return slices.ContainsFunc(line, func(l Layer) bool { return l.Name() == LayerContent })
 	})
 	return &bare

@@ -63,7 +63,7 @@ func pipeline(t testing.TB, r script.Runner, model judge.Layer) *judge.Pipeline 
 
 // newCase returns an action of a trusted definition without any checks.
 func newCase(change ...func(*judge.Case)) judge.Case {
-	none, said := document.Known([]byte("{}")), document.Known([]byte(`{"comments":"Compared table 1 with its sources."}`))
+	none, said := document.ReadTrusted([]byte("{}")), document.ReadTrusted([]byte(`{"comments":"Compared table 1 with its sources."}`))
 	c := judge.Case{
 		Operation: judge.Advance, Workflow: "document-review", State: "reviewing", Action: "approve",
 		Owner: validators.Owner{ID: "operator", Trusted: true},
@@ -81,7 +81,7 @@ func newCase(change ...func(*judge.Case)) judge.Case {
 // data sets the action's data, and the merged context to the same value.
 func data(doc string) func(*judge.Case) {
 	return func(c *judge.Case) {
-		c.Data = document.Known([]byte(doc))
+		c.Data = document.ReadTrusted([]byte(doc))
 		c.MaskedData, c.Merged, c.MaskedMerged = c.Data, c.Data, c.Data
 	}
 }
@@ -323,13 +323,13 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			"state: looks at the merged context, not at the data", newCase(entry("id"), func(c *judge.Case) {
-				c.Merged = document.Known([]byte(`{"id":1}`))
+				c.Merged = document.ReadTrusted([]byte(`{"id":1}`))
 			}), &runner{}, nil,
 			seen{judge.Approve, "", 1, judge.AssuranceStructural, judge.LayerState, "approved", []string{}},
 		},
 		{
 			"state: the schema looks at the merged context, not at the data", newCase(data(`{}`), func(c *judge.Case) {
-				c.Merged = document.Known([]byte(`{"id":"x"}`))
+				c.Merged = document.ReadTrusted([]byte(`{"id":"x"}`))
 				c.Candidates[0].Entry.Schema = json.RawMessage(`{"properties":{"id":{"type":"integer"}}}`)
 			}), &runner{}, nil,
 			seen{judge.Reject, "schema", 1, judge.AssuranceStructural, judge.LayerState, "approved", []string{`"/id" must be integer, is string`}},
@@ -512,8 +512,8 @@ func TestScriptsSeeWhatTheirOwnerMay(t *testing.T) {
 		r := replies(agrees(1))
 		c := newCase(validated(ok), func(c *judge.Case) {
 			c.Owner.Trusted = trusted
-			c.Data, c.Context = document.Known([]byte(`{"ssn":"123"}`)), document.Known([]byte(`{"ssn":"456"}`))
-			c.MaskedData, c.MaskedContext = document.Known([]byte(`{"ssn":"x"}`)), document.Known([]byte(`{"ssn":"y"}`))
+			c.Data, c.Context = document.ReadTrusted([]byte(`{"ssn":"123"}`)), document.ReadTrusted([]byte(`{"ssn":"456"}`))
+			c.MaskedData, c.MaskedContext = document.ReadTrusted([]byte(`{"ssn":"x"}`)), document.ReadTrusted([]byte(`{"ssn":"y"}`))
 		})
 		if _, err := pipeline(t, r, nil).Decide(t.Context(), c); err != nil {
 			t.Fatal(err)

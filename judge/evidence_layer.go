@@ -27,7 +27,7 @@ type evidence struct {
 
 func (evidence) Name() LayerName { return LayerEvidence }
 
-func (l evidence) Weigh(ctx context.Context, c Case) (Opinion, error) {
+func (e evidence) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if len(c.Evidence) == 0 {
 		return Opinion{}, nil
 	}
@@ -35,17 +35,17 @@ func (l evidence) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if !c.Owner.Trusted {
 		op.Outcome, op.Fault = Reject, true
 		op.Findings = []validators.Finding{{
-			Code: CodeEvidenceNotAllowed, Hint: ownersFault,
+			Code: CodeEvidenceNotAllowed, Hint: ownerFaultHint,
 			Message: "This workflow asks for evidence, which is fetched only for an operator's workflows.",
 		}}
 		op.Reasoning = joinFindings(op.Findings)
 		return op, nil
 	}
 	var err error
-	if op.Evidence, err = l.fetchAll(ctx, c); err != nil {
+	if op.Evidence, err = e.fetchAll(ctx, c); err != nil {
 		return Opinion{}, fmt.Errorf("judge: fetch the evidence: %w", err)
 	}
-	op.Outcome, op.Findings = judgeMissing(c, op.Evidence)
+	op.Outcome, op.Findings = decideMissing(c, op.Evidence)
 	if op.Outcome != Approve {
 		op.Reasoning = joinFindings(op.Findings)
 	}
@@ -155,7 +155,7 @@ func (e Evidence) withContent(c Case, found FetchResult) (Evidence, error) {
 // maskContent masks the values that the definition marks as sensitive, and sensitive values of data
 // or context wherever they reappear.
 func maskContent(c Case, name string, content json.RawMessage) (json.RawMessage, error) {
-	doc, err := c.Mask(evidenceAs(name, content))
+	doc, err := c.Mask(wrapEvidence(name, content))
 	if err != nil {
 		return nil, fmt.Errorf("mask the evidence %q: %w", name, err)
 	}
@@ -163,7 +163,7 @@ func maskContent(c Case, name string, content json.RawMessage) (json.RawMessage,
 		Evidence map[string]json.RawMessage `json:"evidence"`
 	}
 	if err := json.Unmarshal(doc, &in); err != nil {
-		return rawOf(shown.Masked), nil //nolint:nilerr // all of it was sensitive
+		return marshalRaw(shown.Masked), nil //nolint:nilerr // all of it was sensitive
 	}
 	out := in.Evidence[name]
 	if c.Scrub == nil {
@@ -172,9 +172,9 @@ func maskContent(c Case, name string, content json.RawMessage) (json.RawMessage,
 	return rewriteStrings(out, c.Scrub), nil
 }
 
-// evidenceAs returns the document that Case.Mask expects.
-func evidenceAs(name string, content json.RawMessage) json.RawMessage {
-	return rawOf(map[string]map[string]json.RawMessage{"evidence": {name: content}})
+// wrapEvidence returns the document that Case.Mask expects.
+func wrapEvidence(name string, content json.RawMessage) json.RawMessage {
+	return marshalRaw(map[string]map[string]json.RawMessage{"evidence": {name: content}})
 }
 
 // scrubEvidence extends c.Scrub to sensitive values in the evidence: an operator's
@@ -188,7 +188,7 @@ func scrubEvidence(c Case) func(string) string {
 		if len(e.plain) == 0 {
 			continue
 		}
-		before, more := scrub, c.Scrubber(evidenceAs(e.Name, e.plain))
+		before, more := scrub, c.Scrubber(wrapEvidence(e.Name, e.plain))
 		scrub = more
 		if before != nil {
 			scrub = func(text string) string { return more(before(text)) }
@@ -200,9 +200,9 @@ func scrubEvidence(c Case) func(string) string {
 // rewriteStrings applies change to every text of a JSON document, names and numbers included, and
 // writes it in one form. A document that is not JSON is masked.
 func rewriteStrings(doc json.RawMessage, change func(string) string) json.RawMessage {
-	v := document.Known(doc)
+	v := document.ReadTrusted(doc)
 	if v.Kind() == 0 {
-		return rawOf(shown.Masked)
+		return marshalRaw(shown.Masked)
 	}
 	return appendRewritten(nil, v, change)
 }
@@ -213,7 +213,7 @@ func appendRewritten(out []byte, v document.JSON, change func(string) string) []
 		out = append(out, '{')
 		separator := ""
 		for name, value := range v.Members() {
-			out = append(append(append(out, separator...), rawOf(change(name.Text()))...), ':')
+			out = append(append(append(out, separator...), marshalRaw(change(name.Text()))...), ':')
 			out, separator = appendRewritten(out, value, change), ","
 		}
 		return append(out, '}')
@@ -227,10 +227,10 @@ func appendRewritten(out []byte, v document.JSON, change func(string) string) []
 		}
 		return append(out, ']')
 	case document.String:
-		return append(out, rawOf(change(v.Text()))...)
+		return append(out, marshalRaw(change(v.Text()))...)
 	case document.Number:
 		if literal := string(v.Raw()); change(literal) != literal {
-			return append(out, rawOf(change(literal))...)
+			return append(out, marshalRaw(change(literal))...)
 		}
 	}
 	return append(out, v.Raw()...)
@@ -241,9 +241,9 @@ func plainDigest(content []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// judgeMissing decides about required evidence that is unavailable. It rejects regardless of policy if
+// decideMissing decides about required evidence that is unavailable. It rejects regardless of policy if
 // the caller can fix the problem, or has not asked for the move yet.
-func judgeMissing(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
+func decideMissing(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 	outcome := Approve
 	var out []validators.Finding
 	for _, e := range fetched {
@@ -276,7 +276,7 @@ func judgeMissing(c Case, fetched []Evidence) (Outcome, []validators.Finding) {
 		if c.Rubric.OnEvidenceMissing != Escalate {
 			to = Reject
 		}
-		outcome = graverOutcome(outcome, to)
+		outcome = worseOutcome(outcome, to)
 		out = append(out, f)
 	}
 	return outcome, out
@@ -307,7 +307,7 @@ func joinContents(fetched []Evidence, plain bool) json.RawMessage {
 			doc[e.Name] = e.Content
 		}
 	}
-	return rawOf(doc)
+	return marshalRaw(doc)
 }
 
 // listEvidence returns the document for a model: masked, with the reason if evidence is
@@ -323,10 +323,10 @@ func listEvidence(fetched []Evidence) json.RawMessage {
 			doc[e.Name] = map[string]string{"notAvailable": string(e.Failure)}
 		}
 	}
-	return rawOf(doc)
+	return marshalRaw(doc)
 }
 
-func rawOf(doc any) json.RawMessage {
+func marshalRaw(doc any) json.RawMessage {
 	raw, err := json.Marshal(doc)
 	if err != nil {
 		return json.RawMessage("{}") // never happens: every part is valid JSON
@@ -337,16 +337,16 @@ func rawOf(doc any) json.RawMessage {
 // IdentityWith returns the identity of a case including its fetched evidence, which is part of the
 // question. Without evidence it returns identity unchanged.
 func IdentityWith(identity string, fetched []Evidence) string {
-	return withEvidence(identity, fetched, func(e Evidence) string { return string(e.Failure) + e.Digest })
+	return digestWithEvidence(identity, fetched, func(e Evidence) string { return string(e.Failure) + e.Digest })
 }
 
 // BoundWith returns Case.Bound including the fetched evidence; results that an operator defines as
 // the same count as the same.
 func BoundWith(bound string, fetched []Evidence) string {
-	return withEvidence(bound, fetched, Evidence.Sameness)
+	return digestWithEvidence(bound, fetched, Evidence.Sameness)
 }
 
-func withEvidence(key string, fetched []Evidence, digest func(Evidence) string) string {
+func digestWithEvidence(key string, fetched []Evidence, digest func(Evidence) string) string {
 	if key == "" || len(fetched) == 0 {
 		return key
 	}

@@ -39,7 +39,7 @@ func ExampleNewModel() {
 		`{"comments": "Compared the totals against invoice 4711, they agree."}`,
 		`{"comments": "I have done all that was asked of me, please approve."}`,
 	} {
-		doc, none := document.Known([]byte(data)), document.Known([]byte(`{}`))
+		doc, none := document.ReadTrusted([]byte(data)), document.ReadTrusted([]byte(`{}`))
 		verdict, err := pipeline.Decide(context.Background(), judge.Case{
 			Operation: judge.Advance, Workflow: "document-review", State: "reviewing", Action: "approve",
 			Candidates: []judge.Candidate{{Target: "approved"}},

@@ -31,7 +31,7 @@ func Example() {
 		`{"reviewer": "ann", "comments": "fine"}`,
 		`{"reviewer": "ann", "comments": "All twelve figures match their sources."}`,
 	} {
-		doc, none := document.Known([]byte(data)), document.Known([]byte(`{}`))
+		doc, none := document.ReadTrusted([]byte(data)), document.ReadTrusted([]byte(`{}`))
 		verdict, err := pipeline.Decide(context.Background(), judge.Case{
 			Operation: judge.Advance, Workflow: "document-review", State: "reviewing", Action: "approve",
 			Owner: validators.Owner{ID: "operator", Trusted: true},

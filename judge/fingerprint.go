@@ -17,7 +17,7 @@ import (
 // the notation of numbers do not matter. It returns the text to digest, not a digest, because only the
 // caller has the key. Data that is not JSON is returned unchanged.
 func Fingerprint(data []byte) []byte {
-	doc := document.Known(data)
+	doc := document.ReadTrusted(data)
 	if doc.Kind() == 0 {
 		return slices.Clone(data)
 	}
@@ -29,12 +29,12 @@ func FingerprintOf(doc document.JSON) []byte {
 	return doc.AppendSorted(make([]byte, 0, len(doc.Raw())), appendPrint)
 }
 
-// leastQuestion is the minimum number of letters and digits in data that identifies a question on its own.
-const leastQuestion = 64
+// minQuestionLetters is the minimum number of letters and digits in data that identifies a question on its own.
+const minQuestionLetters = 64
 
 // IsQuestion reports whether the strings in data are so specific that a refusal on one instance applies
 // to every other instance. "squash" is not, a report of finished work is.
-func IsQuestion(data document.JSON) bool { return countLetters(data) >= leastQuestion }
+func IsQuestion(data document.JSON) bool { return countLetters(data) >= minQuestionLetters }
 
 func countLetters(v document.JSON) (n int) {
 	switch v.Kind() {

@@ -20,7 +20,7 @@ func TestModelRecalls(t *testing.T) {
 	down := errors.New("the store is down")
 	refusal := opine(t, newModel(t, ModelConfig{Completer: tells(rejecting(ids))}), c)
 	unsure := refusal
-	unsure.Outcome, unsure.Trouble, unsure.Confidence, unsure.Assurance = Escalate, TroubleCannotAssess, noEvidence, AssuranceNone
+	unsure.Outcome, unsure.Trouble, unsure.Confidence, unsure.Assurance = Escalate, TroubleCannotAssess, unavailableConfidence, AssuranceNone
 	lie := func(change func(*Opinion)) *Opinion { op := refusal; change(&op); return &op }
 
 	for _, tt := range []struct {
@@ -151,7 +151,7 @@ func TestLoopGuardOverTime(t *testing.T) {
 	memory, recorded := &ledger{}, map[string]*Opinion{}
 	m := tells(rejecting(ids))
 	p := bench(map[LayerName]Opinion{LayerTransition: legal()}, Opinion{})
-	p.modelled[len(p.modelled)-1] = []Layer{newModel(t, ModelConfig{Completer: m, Memory: memory})}
+	p.withModel[len(p.withModel)-1] = []Layer{newModel(t, ModelConfig{Completer: m, Memory: memory})}
 	step := func(identity string) string {
 		t.Helper()
 		c.Identity = identity

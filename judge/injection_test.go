@@ -90,9 +90,9 @@ func fooledGate(t testing.TB) *judge.Pipeline {
 func (i injection) stopped(t testing.TB, gate *judge.Pipeline, policy judge.ContentPolicy) string {
 	t.Helper()
 	v, err := gate.Decide(t.Context(), newCase(func(c *judge.Case) {
-		c.Data = document.Known(i.Data)
+		c.Data = document.ReadTrusted(i.Data)
 		c.MaskedData, c.Merged, c.MaskedMerged = c.Data, c.Data, c.Data
-		c.Context = document.Known(i.Context)
+		c.Context = document.ReadTrusted(i.Context)
 		c.MaskedContext = c.Context
 		c.Rubric.UseLLM, c.Rubric.StrictMode, c.Rubric.OnJudgeUnavailable = true, true, judge.UnavailableEscalate
 		c.Rubric.Criteria, c.Rubric.Content = i.Criteria, policy

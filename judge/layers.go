@@ -68,12 +68,12 @@ type fields struct{ compiler *validators.Compiler }
 
 func (fields) Name() LayerName { return LayerFields }
 
-func (l fields) Weigh(ctx context.Context, c Case) (Opinion, error) {
+func (f fields) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	names := c.Checks.RequiredFields
 	if len(names) == 0 {
 		return Opinion{}, nil
 	}
-	set, fault, err := compileChecks(ctx, l.compiler, c, LayerFields, validators.Checks{RequiredFields: names})
+	set, fault, err := compileChecks(ctx, f.compiler, c, LayerFields, validators.Checks{RequiredFields: names})
 	if err != nil || fault != nil {
 		return orNone(fault), err
 	}
@@ -104,15 +104,15 @@ type schema struct{ compiler *validators.Compiler }
 
 func (schema) Name() LayerName { return LayerSchema }
 
-func (l schema) Weigh(ctx context.Context, c Case) (Opinion, error) {
+func (s schema) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	if len(c.Checks.Schema) == 0 {
 		return Opinion{}, nil
 	}
-	set, fault, err := compileChecks(ctx, l.compiler, c, LayerSchema, validators.Checks{Schema: c.Checks.Schema})
+	set, fault, err := compileChecks(ctx, s.compiler, c, LayerSchema, validators.Checks{Schema: c.Checks.Schema})
 	if err != nil || fault != nil {
 		return orNone(fault), err
 	}
-	report, err := l.check(ctx, c, set)
+	report, err := s.check(ctx, c, set)
 	if err != nil {
 		return Opinion{}, fmt.Errorf("judge: check the data: %w", err)
 	}
@@ -126,10 +126,10 @@ func (l schema) Weigh(ctx context.Context, c Case) (Opinion, error) {
 
 // check applies the schema. If that needs the sandbox and the scripts come next, it runs both in one
 // call. Errors of the scripts are reported by the script layer.
-func (l schema) check(ctx context.Context, c Case, set *validators.Set) (validators.SchemaReport, error) {
+func (s schema) check(ctx context.Context, c Case, set *validators.Set) (validators.SchemaReport, error) {
 	fieldsPassed := len(c.Checks.RequiredFields) == 0 || slices.Contains(c.Passed, LayerFields)
 	if c.early != nil && fieldsPassed && set.IsSandboxed() {
-		if scripts := l.compiler.Recall(c.Owner, c.scriptChecks()); scripts != nil {
+		if scripts := s.compiler.Recall(c.Owner, c.scriptChecks()); scripts != nil {
 			report, reply, err := set.CheckThenRun(ctx, c.Data, scripts, c.scriptInput())
 			if _, held := errors.AsType[*validators.QuarantineError](err); !held && !errors.Is(err, script.ErrInput) {
 				*c.early = reply
@@ -146,7 +146,7 @@ type state struct{ compiler *validators.Compiler }
 
 func (state) Name() LayerName { return LayerState }
 
-func (l state) Weigh(ctx context.Context, c Case) (Opinion, error) {
+func (s state) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	next := c.Candidates[0]
 	entry := validators.Checks{RequiredFields: next.Entry.RequiredFields, Schema: next.Entry.Schema}
 	examines := len(entry.RequiredFields) > 0 || len(entry.Schema) > 0
@@ -156,7 +156,7 @@ func (l state) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	}
 	var report validators.SchemaReport
 	if examines {
-		set, fault, err := compileChecks(ctx, l.compiler, c, LayerState, entry)
+		set, fault, err := compileChecks(ctx, s.compiler, c, LayerState, entry)
 		if err != nil {
 			return Opinion{}, err
 		}
@@ -241,8 +241,8 @@ func blankOpinion(criteria []string) Opinion {
 	return op
 }
 
-// ownersFault is the hint of every fault: the caller cannot fix it.
-const ownersFault = "This is a fault of the workflow, not of the data; report it to its owner."
+// ownerFaultHint is the hint of every fault: the caller cannot fix it.
+const ownerFaultHint = "This is a fault of the workflow, not of the data; report it to its owner."
 
 // compileChecks compiles one layer's part of the checks, so that missing fields are rejected even
 // while a script is broken or the sandbox is down. A definition is compiled before it is accepted,
@@ -255,19 +255,19 @@ func compileChecks(ctx context.Context, compiler *validators.Compiler, c Case, l
 	if len(problems) == 0 {
 		return set, nil, nil
 	}
-	op := examinerFailed(layer)
+	op := unavailableOpinion(layer)
 	for _, p := range problems {
 		op.Findings = append(op.Findings, validators.Finding{
 			Code:    CodeValidatorError,
 			Message: fmt.Sprintf("A check of this workflow cannot be used: %s", p),
-			Hint:    ownersFault,
+			Hint:    ownerFaultHint,
 		})
 	}
 	op.Reasoning = joinFindings(op.Findings)
 	return nil, &op, nil
 }
 
-func examinerFailed(layer LayerName) Opinion {
+func unavailableOpinion(layer LayerName) Opinion {
 	return Opinion{Layer: layer, Outcome: Reject, Confidence: 1, Assurance: AssuranceNone, Fault: true}
 }
 

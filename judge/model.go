@@ -120,7 +120,7 @@ func (m *modelLayer) Ask(ctx context.Context, req llm.Request) (llm.Reply, error
 	}
 	reply, err := m.Completer.Complete(ctx, req)
 	if fail, ok := errors.AsType[*llm.Error](err); ok && fail.Calls == 0 {
-		m.budget.giveBack(req.Caller, 1) // no model was asked
+		m.budget.refund(req.Caller, 1) // no model was asked
 	}
 	return reply, err //nolint:wrapcheck // an error of the interface
 }
@@ -152,14 +152,14 @@ func (m *modelLayer) decide(ctx context.Context, c Case, past caseHistory) (Opin
 	model := ModelRecord{Model: c.Rubric.Model}
 	switch {
 	case past.limit > 0 && past.Refusals >= past.limit:
-		return noJudgement(TroubleLoopGuard, "", model), nil
+		return unjudgedOpinion(TroubleLoopGuard, "", model), nil
 	case past.refusal != nil:
 		return repeatRefusal(*past.refusal), nil
 	}
 	for _, name := range c.Rubric.Models() {
 		if !m.hasModel(name) {
 			model.Model, model.Failure = name, string(llm.ClassConfig)
-			return noJudgement(TroubleNotConfigured, unknownModel(name), model), nil
+			return unjudgedOpinion(TroubleNotConfigured, unknownModel(name), model), nil
 		}
 	}
 	votes := c.Rubric.votes()
@@ -182,7 +182,7 @@ func (m *modelLayer) decide(ctx context.Context, c Case, past caseHistory) (Opin
 			questions--
 		}
 	}
-	m.budget.giveBack(c.caller(), questions)
+	m.budget.refund(c.caller(), questions)
 	// A model's doubt is binding even if other models were not asked: otherwise a caller could get "busy"
 	// and then try again.
 	if busy != nil && !slices.ContainsFunc(ops, isDoubt) {
@@ -211,7 +211,7 @@ func (m *modelLayer) Names() []string {
 
 // askModel asks one model once. The opinion has its own Model record, even with a *BusyError; other errors
 // come without an opinion.
-func (m *modelLayer) askModel(ctx context.Context, c Case, of askedOf) (Opinion, error) {
+func (m *modelLayer) askModel(ctx context.Context, c Case, of modelQuestion) (Opinion, error) {
 	marker, nonce := m.newSecrets(c, of.sample)
 	asked := c
 	if m.Untimed {
@@ -238,12 +238,12 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, of askedOf) (Opinion,
 		return Opinion{}, ended // the caller left, so the model is not at fault
 	}
 	if err != nil {
-		return failureOpinion(model, q, err), busyWith(err)
+		return failureOpinion(model, q, err), asBusyError(err)
 	}
 	model.recordReply(q, reply)
 	if err := findContradiction(q, reply.Answer); err != nil {
 		model.Failure = string(llm.ClassInconsistent)
-		return noJudgement(TroubleUnreadable, failureMessage(TroubleUnreadable, llm.ClassInconsistent), model), nil
+		return unjudgedOpinion(TroubleUnreadable, failureMessage(TroubleUnreadable, llm.ClassInconsistent), model), nil
 	}
 	return m.weighAnswer(q, reply.Answer, model), nil
 }
@@ -280,28 +280,28 @@ func (m *modelLayer) promptFor(r Rubric) string {
 	return editions[0]
 }
 
-// noJudgement returns the opinion of a model layer without a judgement. An empty reason selects the
+// unjudgedOpinion returns the opinion of a model layer without a judgement. An empty reason selects the
 // default message of the trouble.
-func noJudgement(t Trouble, reason string, model ModelRecord) Opinion {
+func unjudgedOpinion(t Trouble, reason string, model ModelRecord) Opinion {
 	if reason == "" {
 		reason = troubleMessage(t)
 	}
 	return Opinion{
-		Layer: LayerModel, Outcome: Escalate, Confidence: noEvidence, Assurance: AssuranceNone,
+		Layer: LayerModel, Outcome: Escalate, Confidence: unavailableConfidence, Assurance: AssuranceNone,
 		Trouble: t, Reasoning: reason, Model: &model,
 	}
 }
 
-// noModel replaces the model layer if none is configured; policy decides.
-type noModel struct {
+// missingModel replaces the model layer if none is configured; policy decides.
+type missingModel struct {
 	memory Memory // nil: no earlier judgements
 	now    func() time.Time
 }
 
-func (noModel) Name() LayerName { return LayerModel }
+func (missingModel) Name() LayerName { return LayerModel }
 
-func (n noModel) Weigh(ctx context.Context, c Case) (Opinion, error) {
-	op := noJudgement(TroubleNotConfigured, "", ModelRecord{})
+func (n missingModel) Weigh(ctx context.Context, c Case) (Opinion, error) {
+	op := unjudgedOpinion(TroubleNotConfigured, "", ModelRecord{})
 	op.Model = nil // no model was asked
 	return bindFallback(ctx, n.memory, c, op, n.now)
 }
@@ -392,18 +392,18 @@ func (a *ModelRecord) recordReply(q question, r llm.Reply) {
 	a.recordCost(r.Usage, r.CostUSD)
 }
 
-func (a *ModelRecord) recordCost(u *llm.Usage, usd *float64) {
-	a.CostUSD = usd
+func (r *ModelRecord) recordCost(u *llm.Usage, usd *float64) {
+	r.CostUSD = usd
 	if u != nil {
-		a.PromptTokens, a.CompletionTokens, a.CachedTokens = &u.Prompt, &u.Completion, &u.Cached
+		r.PromptTokens, r.CompletionTokens, r.CachedTokens = &u.Prompt, &u.Completion, &u.Cached
 	}
 }
 
 // How long to wait before asking a model again: the minimum for a busy one, and the default for
 // an unavailable one.
 const (
-	busyFor        = time.Second
-	unavailableFor = 10 * time.Second
+	minBusyRetry     = time.Second
+	unavailableRetry = 10 * time.Second
 )
 
 // BusyError means that nothing can be decided now, whatever the case. It matches ErrBusy.
@@ -429,13 +429,13 @@ func (e *BusyError) Is(target error) bool { return target == ErrBusy }
 // Unwrap returns the cause.
 func (e *BusyError) Unwrap() error { return e.Err }
 
-// busyWith returns the *BusyError for a busy model, nil for other failures.
-func busyWith(err error) error {
+// asBusyError returns the *BusyError for a busy model, nil for other failures.
+func asBusyError(err error) error {
 	var e *llm.Error
 	if !errors.As(err, &e) || !e.IsBusy() {
 		return nil
 	}
-	return &BusyError{Message: busyMessage(e), RetryAfter: max(e.RetryAfter, busyFor), Err: err}
+	return &BusyError{Message: busyMessage(e), RetryAfter: max(e.RetryAfter, minBusyRetry), Err: err}
 }
 
 // failureOpinion returns the opinion for a model that gave no answer. A failure that is not known to be
@@ -444,7 +444,7 @@ func failureOpinion(model ModelRecord, q question, err error) Opinion {
 	var e *llm.Error
 	if !errors.As(err, &e) || e.Class == "" {
 		model.Failure, model.Detail = string(llm.ClassMalformed), "the Completer returned an error that is not an *llm.Error"
-		return noJudgement(TroubleUnreadable, "", model)
+		return unjudgedOpinion(TroubleUnreadable, "", model)
 	}
 	model.Model = cmp.Or(e.Model, model.Model)
 	model.Endpoint, model.Breaker = q.clean(e.Endpoint, maxLabel), e.Breaker
@@ -458,10 +458,10 @@ func failureOpinion(model ModelRecord, q question, err error) Opinion {
 	case e.Class == llm.ClassConfig:
 		trouble = TroubleNotConfigured
 	}
-	op := noJudgement(trouble, failureMessage(trouble, e.Class), model)
+	op := unjudgedOpinion(trouble, failureMessage(trouble, e.Class), model)
 	op.RetryAfter = max(e.RetryAfter, 0)
 	if trouble == TroubleUnavailable && op.RetryAfter == 0 {
-		op.RetryAfter = unavailableFor
+		op.RetryAfter = unavailableRetry
 	}
 	return op
 }

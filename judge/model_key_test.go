@@ -34,7 +34,7 @@ func TestCacheKey(t *testing.T) {
 		"other policy":      func(c *Case) { c.ReviewPath = true },
 		"another seed":      func(c *Case) { c.Seed++ },
 		"nothing at all":    func(*Case) {},
-		"what is not shown": func(c *Case) { c.Data = document.Known([]byte(`{"plain":1}`)) },
+		"what is not shown": func(c *Case) { c.Data = document.ReadTrusted([]byte(`{"plain":1}`)) },
 	}
 	for name, change := range same {
 		req := requestFor(t, ModelConfig{}, reviewCase(change))
@@ -53,11 +53,11 @@ func TestCacheKey(t *testing.T) {
 		"judge config": func(c *Case) { c.JudgeConfigHash = "x" },
 		"model":        func(c *Case) { c.Rubric.Model = "second" },
 		"criteria":     func(c *Case) { c.Rubric.Criteria[0] += "?" },
-		"data":         func(c *Case) { c.MaskedData = document.Known([]byte(`{"comments":"` + quote + `!"}`)) },
+		"data":         func(c *Case) { c.MaskedData = document.ReadTrusted([]byte(`{"comments":"` + quote + `!"}`)) },
 		"prompt":       func(c *Case) { c.Rubric.Prompt = "v2" },
 		"role":         func(c *Case) { c.Role = "operator" },
 		"path":         func(c *Case) { c.Path.States = []string{"draft"} },
-		"context":      func(c *Case) { c.MaskedContext = document.Known([]byte(`{"a":1}`)) },
+		"context":      func(c *Case) { c.MaskedContext = document.ReadTrusted([]byte(`{"a":1}`)) },
 		// The boundary between two parts matters.
 		"parts": func(c *Case) { c.Instance, c.Principal = "wf-1a", "nn" },
 	}
@@ -133,7 +133,7 @@ func TestStable(t *testing.T) {
 		t.Errorf("nonce %q", base.Nonce)
 	}
 	for name, change := range map[string]func(*Case){
-		"data":     func(c *Case) { c.MaskedData = document.Known([]byte(`{"comments":"` + quote + `!"}`)) },
+		"data":     func(c *Case) { c.MaskedData = document.ReadTrusted([]byte(`{"comments":"` + quote + `!"}`)) },
 		"criteria": func(c *Case) { c.Rubric.Criteria[0] += "?" },
 		"target":   func(c *Case) { c.Candidates[0].Target = "x" },
 	} {

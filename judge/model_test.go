@@ -89,8 +89,8 @@ var quotes = []string{quote, "read sections 1 to 3", "table 1 with its sources, 
 
 // reviewCase is an approval with two criteria.
 func reviewCase(change ...func(*Case)) Case {
-	none := document.Known([]byte("{}"))
-	data := document.Known([]byte(`{"comments":"` + quote + `, and read sections 1 to 3.","count":3}`))
+	none := document.ReadTrusted([]byte("{}"))
+	data := document.ReadTrusted([]byte(`{"comments":"` + quote + `, and read sections 1 to 3.","count":3}`))
 	c := Case{
 		Operation: Advance, Workflow: "document-review", State: "reviewing", Action: "approve",
 		DefinitionHash: "sha256:d", JudgeConfigHash: "sha256:j", Instance: "wf-1", Principal: "ann",
@@ -549,7 +549,7 @@ func TestModelFailures(t *testing.T) {
 	} {
 		op, err := newModel(t, ModelConfig{Completer: failsWith(fmt.Errorf("wrapped: %w", e))}).Weigh(t.Context(), c)
 		var busy *BusyError
-		if !errors.As(err, &busy) || !errors.Is(err, ErrBusy) || op.Outcome != "" || busy.Message == "" || busy.RetryAfter != max(e.RetryAfter, busyFor) {
+		if !errors.As(err, &busy) || !errors.Is(err, ErrBusy) || op.Outcome != "" || busy.Message == "" || busy.RetryAfter != max(e.RetryAfter, minBusyRetry) {
 			t.Errorf("%+v: %+v, %v", e, op, err)
 		}
 	}

@@ -79,10 +79,10 @@ func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Op
 	unmet := withStatus(verdicts, llm.StatusNotMet)
 	open := withStatus(verdicts, llm.StatusCannotAssess)
 	if len(open) > 0 && len(unmet) == 0 && !a.InjectionSuspected {
-		return q.unsureOpinion(a, open, model)
+		return q.undecidedOpinion(a, open, model)
 	}
 	op := Opinion{
-		Layer: LayerModel, Outcome: Approve, Confidence: noEvidence, Assurance: AssuranceLLM,
+		Layer: LayerModel, Outcome: Approve, Confidence: unavailableConfidence, Assurance: AssuranceLLM,
 		Suggestions: q.cleanRemarks(a.Suggestions),
 	}
 	if a.InjectionSuspected || len(unmet) > 0 || !a.Approved {
@@ -104,15 +104,15 @@ func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Op
 	return op
 }
 
-// unsureOpinion lists the criteria that cannot be assessed. If the model refused, it includes the reasons.
-func (q question) unsureOpinion(a llm.Answer, open []CriterionVerdict, model ModelRecord) Opinion {
+// undecidedOpinion lists the criteria that cannot be assessed. If the model refused, it includes the reasons.
+func (q question) undecidedOpinion(a llm.Answer, open []CriterionVerdict, model ModelRecord) Opinion {
 	reasoning := troubleMessage(TroubleCannotAssess)
 	findings := q.findingsOn(CodeCriterionNotAssessable, open, nil)
 	if !a.Approved {
 		reasoning = joinSentences(reasoning, q.clean(a.Reasoning, maxWords))
 		findings = append(findings, q.objectionFindings(a.Violations)...)
 	}
-	op := noJudgement(TroubleCannotAssess, reasoning, model)
+	op := unjudgedOpinion(TroubleCannotAssess, reasoning, model)
 	op.Findings, op.Suggestions = findings, q.cleanRemarks(a.Suggestions)
 	return op
 }
@@ -130,7 +130,7 @@ func (q question) verdicts(a llm.Answer) []CriterionVerdict {
 	proves := map[string]string{} // from quote to the criterion that it proves
 	for _, c := range q.criteria {
 		if a.NoCriteria {
-			out = append(out, CriterionVerdict{ID: c.ID, Text: q.clean(c.Text, maxPhrase), Status: q.proofs[c.Text].unproven(), Why: noQuotes})
+			out = append(out, CriterionVerdict{ID: c.ID, Text: q.clean(c.Text, maxPhrase), Status: q.proofs[c.Text].unprovenStatus(), Why: noQuotes})
 			continue
 		}
 		out = append(out, q.verdictOn(c, a.Criteria, proves))
@@ -152,18 +152,18 @@ func (q question) verdictOn(c prompts.Criterion, answers []llm.Criterion, proves
 		if status == llm.StatusMet && first != "" && first != c.ID && !q.earlier {
 			status, why = llm.StatusCannotAssess, "its quote already proves "+first
 		}
-		if statusGravity(status) > statusGravity(v.Status) {
+		if statusRank(status) > statusRank(v.Status) {
 			v.Status, v.Why, v.Evidence, v.Says = status, why, q.clean(a.Evidence, maxQuote), q.clean(a.Why, maxPhrase)
 			v.Basis = ""
 			if status == llm.StatusMet {
-				v.Basis, proves[key] = q.basisOf(a.Evidence), c.ID
+				v.Basis, proves[key] = q.findBasis(a.Evidence), c.ID
 			}
 		}
 	}
 	if v.Status == "" {
 		v.Status, v.Why = llm.StatusCannotAssess, "the model did not answer it"
 	}
-	if v.Status == llm.StatusCannotAssess && proof.unproven() == llm.StatusNotMet {
+	if v.Status == llm.StatusCannotAssess && proof.unprovenStatus() == llm.StatusNotMet {
 		v.Status, v.Why = llm.StatusNotMet, cmp.Or(v.Why, "only a quote from the evidence meets it")
 	}
 	return v
@@ -174,7 +174,7 @@ func (q question) verdictOn(c prompts.Criterion, answers []llm.Criterion, proves
 func (q question) identifyQuote(evidence string, proves map[string]string) (key, proved string) {
 	key = sameQuote(evidence)
 	if countWords(evidence) < DefaultMinWords {
-		for _, path := range q.shown.WholeAt(evidence) {
+		for _, path := range q.shown.FindWhole(evidence) {
 			if key = path; proves[key] == "" {
 				break
 			}
@@ -201,35 +201,35 @@ func (q question) verifyCriterion(a llm.Criterion, proof Proof) (status, why str
 			return a.Status, ""
 		}
 	}
-	if ok, why := q.shown.Contain(a.Evidence); !ok {
+	if ok, why := q.shown.Contains(a.Evidence); !ok {
 		why = cmp.Or(why, "its evidence is not in the documents that the model received")
 		return llm.StatusCannotAssess, q.clean(why, maxQuote)
 	}
-	if why := proof.missing(a.Evidence, q.shown, q.leastWords(proof)); why != "" {
+	if why := proof.explainMissing(a.Evidence, q.shown, q.minWords(proof)); why != "" {
 		return llm.StatusCannotAssess, q.clean(why, maxQuote)
 	}
 	return a.Status, ""
 }
 
-// leastWords returns how many words a quote needs. The first edition of the prompt states no minimum, so
+// minWords returns how many words a quote needs. The first edition of the prompt states no minimum, so
 // only a proof can require one there.
-func (q question) leastWords(proof Proof) int {
+func (q question) minWords(proof Proof) int {
 	if q.earlier {
 		return proof.MinWords
 	}
 	return cmp.Or(proof.MinWords, DefaultMinWords)
 }
 
-func (q question) basisOf(evidence string) string {
+func (q question) findBasis(evidence string) string {
 	fetched := q.shown.Named(shown.Evidence)
 	pointed, _ := fetched.FindPointer(shown.Unwrap(evidence))
-	if ok, _ := fetched.Contain(evidence); ok || pointed {
+	if ok, _ := fetched.Contains(evidence); ok || pointed {
 		return BasisEvidence
 	}
 	return BasisClaim
 }
 
-func statusGravity(status string) int {
+func statusRank(status string) int {
 	return slices.Index([]string{"", llm.StatusMet, llm.StatusCannotAssess, llm.StatusNotMet}, status)
 }
 

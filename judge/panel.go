@@ -174,8 +174,8 @@ func findRepeated(names []string) int {
 	return -1
 }
 
-// askedOf selects how one model is asked.
-type askedOf struct {
+// modelQuestion selects how one model is asked.
+type modelQuestion struct {
 	model  string
 	sample int
 	// alone prevents asking another model if this one is unavailable.
@@ -190,7 +190,7 @@ type askedOf struct {
 // last one decides. The error is the context's, or a bug.
 func (m *modelLayer) askCascade(ctx context.Context, c Case, began time.Time) (ops []Opinion, accepted bool, err error) {
 	for i, s := range c.Rubric.Cascade {
-		op, err := m.askMember(ctx, c, askedOf{s.Model, 0, true, began, len(c.Rubric.Cascade) - i + 1})
+		op, err := m.askMember(ctx, c, modelQuestion{s.Model, 0, true, began, len(c.Rubric.Cascade) - i + 1})
 		if _, busy := errors.AsType[*BusyError](err); err != nil && !busy {
 			return nil, false, err
 		}
@@ -203,7 +203,7 @@ func (m *modelLayer) askCascade(ctx context.Context, c Case, began time.Time) (o
 }
 
 // askMember asks one model, ignoring panel and cascade.
-func (m *modelLayer) askMember(ctx context.Context, c Case, of askedOf) (Opinion, error) {
+func (m *modelLayer) askMember(ctx context.Context, c Case, of modelQuestion) (Opinion, error) {
 	c.Rubric.Model, c.Rubric.Panel, c.Rubric.Cascade = of.model, nil, nil
 	asked := time.Now()
 	op, err := m.askModel(ctx, c, of)

@@ -34,12 +34,12 @@ type Config struct {
 
 // Pipeline asks the layers in order. Apart from its layers, it is stateless. It is safe for concurrent use.
 type Pipeline struct {
-	// plain and modelled hold groups of layers, called lines, in order. All layers of a line give an
+	// withoutModel and modelled hold groups of layers, called lines, in order. All layers of a line give an
 	// opinion; the first line that does not approve ends the process. modelled comes after plain, for cases
 	// that ask for a model and have something to judge.
-	plain, modelled [][]Layer
-	scripts         Layer
-	clock           func() time.Time
+	withoutModel, withModel [][]Layer
+	scripts                 Layer
+	clock                   func() time.Time
 }
 
 // New returns a Pipeline. The error names what is missing in the Config.
@@ -51,13 +51,13 @@ func New(cfg Config) (*Pipeline, error) {
 		cfg.Clock = time.Now
 	}
 	if cfg.Model == nil {
-		cfg.Model = noModel{cfg.Memory, cfg.Clock}
+		cfg.Model = missingModel{cfg.Memory, cfg.Clock}
 	}
 	if name := cfg.Model.Name(); name != LayerModel {
 		return nil, fmt.Errorf("judge: Config.Model is a layer named %q, must be %q", name, LayerModel)
 	}
 	p := &Pipeline{scripts: scripts{cfg.Compiler}, clock: cfg.Clock}
-	p.plain = [][]Layer{
+	p.withoutModel = [][]Layer{
 		{transition{}},
 		{fields{cfg.Compiler}, schema{cfg.Compiler}},
 		// Evidence is fetched only for data of the right form, and before the scripts, which see it.
@@ -66,14 +66,14 @@ func New(cfg Config) (*Pipeline, error) {
 		{p.scripts},
 		{state{cfg.Compiler}},
 	}
-	p.modelled = [][]Layer{{contentLayer{}}, {cfg.Model}}
+	p.withModel = [][]Layer{{contentLayer{}}, {cfg.Model}}
 	return p, nil
 }
 
 // LoopGuard returns how many refusals of the same question send it to a person, and how long a refusal
 // counts. Both are 0 if none are counted.
 func (p *Pipeline) LoopGuard() (limit int, window time.Duration) {
-	for _, line := range p.modelled {
+	for _, line := range p.withModel {
 		if m, ok := line[0].(*modelLayer); ok && m.Memory != nil && m.RefusalLimit > 0 {
 			return m.RefusalLimit, m.RefusalWindow
 		}
@@ -85,14 +85,14 @@ func (p *Pipeline) LoopGuard() (limit int, window time.Duration) {
 // wraps script.ErrUnavailable (the sandbox could not answer; try again), ctx's error, or ErrCase.
 // Anything that the case itself can cause is in the Verdict.
 func (p *Pipeline) Decide(ctx context.Context, c Case) (Verdict, error) {
-	h, err := c.open()
+	h, err := c.prepare()
 	if err != nil {
 		return Verdict{}, err
 	}
-	approved, err := p.askLines(ctx, p.plain, &c, &h)
+	approved, err := p.askLines(ctx, p.withoutModel, &c, &h)
 	if err == nil && approved && c.Rubric.asksModel() {
 		if h.blank, err = hasNothingToJudge(c); err == nil && !h.blank {
-			_, err = p.askLines(ctx, p.modelled, &c, &h)
+			_, err = p.askLines(ctx, p.withModel, &c, &h)
 		}
 	}
 	if err != nil {
@@ -122,8 +122,8 @@ func (p *Pipeline) askLines(ctx context.Context, lines [][]Layer, c *Case, h *de
 	return true, nil
 }
 
-// open prepares a case for the layers. Its error is ErrCase.
-func (c *Case) open() (deliberation, error) {
+// prepare prepares a case for the layers. Its error is ErrCase.
+func (c *Case) prepare() (deliberation, error) {
 	if err := c.validate(); err != nil {
 		return deliberation{}, err
 	}
@@ -235,12 +235,12 @@ type Review struct {
 // The verdict has AssuranceHuman and DecidedBy ByReviewer, or it is the rejection. The error
 // is as in Decide.
 func (p *Pipeline) Approve(ctx context.Context, c Case, by Review) (Verdict, error) {
-	h, err := c.open()
+	h, err := c.prepare()
 	if err != nil {
 		return Verdict{}, err
 	}
 	c.Rubric.Mode, h.rubric.Mode = Enforce, Enforce // shadow mode does not apply to a review
-	for _, line := range p.plain {
+	for _, line := range p.withoutModel {
 		for _, layer := range line {
 			if _, err := p.weighLayer(ctx, layer, &c, &h); err != nil {
 				return Verdict{}, err

@@ -135,32 +135,32 @@ func (p Proof) describe() string {
 	return strings.Join(demands, ", ")
 }
 
-// AskedCriteria returns the criteria with their proofs, as they are put to the model.
-func (r Rubric) AskedCriteria() []string {
+// CriteriaWithProofs returns the criteria with their proofs, as they are put to the model.
+func (r Rubric) CriteriaWithProofs() []string {
 	var out []string
 	for _, text := range r.Criteria {
-		out = append(out, r.Proofs[text].asked(text))
+		out = append(out, r.Proofs[text].describeCriterion(text))
 	}
 	return out
 }
 
-// asked returns a criterion's text with the proof that it requires.
-func (p Proof) asked(text string) string {
+// describeCriterion returns a criterion's text with the proof that it requires.
+func (p Proof) describeCriterion(text string) string {
 	if demand := p.describe(); demand != "" {
 		return text + " [quote: " + demand + "]"
 	}
 	return text
 }
 
-// missing explains why a quote from the documents fails the proof, "" if it satisfies it.
-func (p Proof) missing(quote string, docs shown.Documents, leastWords int) string {
+// explainMissing explains why a quote from the documents fails the proof, "" if it satisfies it.
+func (p Proof) explainMissing(quote string, docs shown.Documents, leastWords int) string {
 	docs = p.sources(docs)
 	if from := p.source(); from != "" {
-		if ok, _ := docs.Contain(quote); !ok {
+		if ok, _ := docs.Contains(quote); !ok {
 			return "its quote does not appear in " + from
 		}
 	}
-	if n := countWords(quote); n < leastWords && (p.MinWords > 0 || len(docs.WholeAt(quote)) == 0) {
+	if n := countWords(quote); n < leastWords && (p.MinWords > 0 || len(docs.FindWhole(quote)) == 0) {
 		return fmt.Sprintf("its quote has %d of the %d required words", n, leastWords)
 	}
 	if p.Figure && !strings.ContainsFunc(quote, unicode.IsDigit) {
@@ -179,8 +179,8 @@ func (p Proof) missing(quote string, docs shown.Documents, leastWords int) strin
 	return ""
 }
 
-// unproven returns the status of a criterion that is not proven.
-func (p Proof) unproven() string {
+// unprovenStatus returns the status of a criterion that is not proven.
+func (p Proof) unprovenStatus() string {
 	if p.Basis == BasisEvidence {
 		return llm.StatusNotMet
 	}

@@ -65,7 +65,7 @@ func TestProof(t *testing.T) {
 	} {
 		c := reviewCase(func(c *Case) {
 			c.Rubric.Criteria, c.Rubric.Proofs = []string{text}, map[string]Proof{text: tt.proof}
-			c.Data = document.Known([]byte(data))
+			c.Data = document.ReadTrusted([]byte(data))
 			c.MaskedData, c.Merged, c.MaskedMerged = c.Data, c.Data, c.Data
 			c.Fetched = []Evidence{{Name: "ci", Content: json.RawMessage(`{"says":"ran the whole suite: 3 of 12 passed"}`)}, {Name: "bank", Failure: FailureTimeout}}
 		})
@@ -109,7 +109,7 @@ func TestAQuoteCountsOnce(t *testing.T) {
 		{"yes", "yes", ""}, // two fields have this value
 	} {
 		c := reviewCase(func(c *Case) {
-			c.Data = document.Known([]byte(`{"reviewer":"Ann Lee","by":"Bob Ray","read":"yes","compared":"yes"}`))
+			c.Data = document.ReadTrusted([]byte(`{"reviewer":"Ann Lee","by":"Bob Ray","read":"yes","compared":"yes"}`))
 			c.MaskedData, c.Merged, c.MaskedMerged = c.Data, c.Data, c.Data
 		})
 		a := approving([]string{"c1", "c2"})

@@ -164,7 +164,7 @@ func TestWhateverTheModelDoes(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := bench(ops, Opinion{})
-		p.modelled[len(p.modelled)-1] = []Layer{layer}
+		p.withModel[len(p.withModel)-1] = []Layer{layer}
 
 		v, err := p.Decide(context.Background(), c)
 		if err != nil {
@@ -264,7 +264,7 @@ func checkJudgement(t *rapid.T, c Case, v Verdict, w *wild, ids []string) {
 	if v.Outcome == Approve && c.Rubric.StrictMode && v.Confidence < c.Rubric.MinConfidence {
 		t.Fatalf("strict, and approved with %v", v.Confidence)
 	}
-	if v.Outcome == Approve && c.Rubric.StrictMode && c.Rubric.MinConfidence > noEvidence && op.Outcome != Approve {
+	if v.Outcome == Approve && c.Rubric.StrictMode && c.Rubric.MinConfidence > unavailableConfidence && op.Outcome != Approve {
 		t.Fatal("strict, and approved without a judgement")
 	}
 	a := op.Model
@@ -310,7 +310,7 @@ func checkReuse(t *rapid.T, c Case, v Verdict, w *wild, ops map[LayerName]Opinio
 		t.Fatal(err)
 	}
 	p := bench(ops, Opinion{})
-	p.modelled[len(p.modelled)-1] = []Layer{layer}
+	p.withModel[len(p.withModel)-1] = []Layer{layer}
 	again := decide(t, p, c)
 	op := again.Opinions[len(again.Opinions)-1]
 	if !op.isReused() || op.Model.Calls != 0 || again.Outcome == Approve || again.Lesson().Opinion != nil || !again.Lesson().Refused {

@@ -122,13 +122,13 @@ func (s said) Weigh(context.Context, Case) (Opinion, error) { return s.op, s.err
 func bench(deterministic map[LayerName]Opinion, model Opinion) *Pipeline {
 	say := func(name LayerName) Layer { return said{name: name, op: deterministic[name]} }
 	p := &Pipeline{
-		plain: [][]Layer{
+		withoutModel: [][]Layer{
 			{say(LayerTransition)}, {say(LayerFields), say(LayerSchema)}, {say(LayerScript)}, {say(LayerState)},
 		},
 		scripts: said{name: LayerScript, op: routingOf(deterministic[LayerScript])},
 		clock:   time.Now,
 	}
-	p.modelled = [][]Layer{{say(LayerContent)}, {said{name: LayerModel, op: model}}}
+	p.withModel = [][]Layer{{say(LayerContent)}, {said{name: LayerModel, op: model}}}
 	return p
 }
 
@@ -143,7 +143,7 @@ func routingOf(op Opinion) Opinion {
 
 // drawBench draws a case and the opinions of the deterministic layers.
 func drawBench(t *rapid.T) (Case, map[LayerName]Opinion) {
-	none := document.Known([]byte("{}"))
+	none := document.ReadTrusted([]byte("{}"))
 	c := Case{
 		Operation: Advance, Workflow: "w", State: "a", Action: "go",
 		Data: none, Context: none, Merged: none, MaskedData: none, MaskedContext: none, MaskedMerged: none,
@@ -152,7 +152,7 @@ func drawBench(t *rapid.T) (Case, map[LayerName]Opinion) {
 		Rubric:     drawRubric(t),
 	}
 	if rapid.IntRange(0, 3).Draw(t, "blank") > 0 {
-		c.Data = document.Known([]byte(`{"n":1}`))
+		c.Data = document.ReadTrusted([]byte(`{"n":1}`))
 		c.Merged, c.MaskedData, c.MaskedMerged = c.Data, c.Data, c.Data
 	}
 	if rapid.Bool().Draw(t, "criteria") {
@@ -269,19 +269,19 @@ func TestNoSilentApprovalWithoutAJudgement(t *testing.T) {
 			return
 		}
 		if i < 0 {
-			if len(c.Rubric.Criteria) > 0 || string(c.Data.Raw()) != "{}" || !slices.Contains(v.Warnings, notAsked) || v.Assurance.AtLeast(AssuranceLLM) {
+			if len(c.Rubric.Criteria) > 0 || string(c.Data.Raw()) != "{}" || !slices.Contains(v.Warnings, nothingToJudgeText) || v.Assurance.AtLeast(AssuranceLLM) {
 				t.Fatalf("approved without asking the model, and without saying so: %+v", v)
 			}
 			return
 		}
 		switch trouble := v.Opinions[i].Trouble; {
 		case trouble == TroubleNone:
-			if v.Degraded || modelFlawOf(said) != "" || flawOf(LayerModel, said) != "" {
+			if v.Degraded || findModelFlaw(said) != "" || findFlaw(LayerModel, said) != "" {
 				t.Fatalf("approved by %+v", said)
 			}
 		case !trouble.isExternal():
 			t.Fatalf("approved although the model said %s", trouble)
-		case !v.Degraded || v.DecidedBy != ByFallback || v.Confidence > noEvidence || len(v.Warnings) == 0:
+		case !v.Degraded || v.DecidedBy != ByFallback || v.Confidence > unavailableConfidence || len(v.Warnings) == 0:
 			t.Fatalf("a fallback that does not show: %+v", v)
 		case v.Assurance.AtLeast(AssuranceLLM):
 			t.Fatalf("a fallback with the assurance %s", v.Assurance)

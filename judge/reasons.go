@@ -30,7 +30,7 @@ const (
 func (v Verdict) withNextSteps() Verdict {
 	if v.Outcome == Escalate {
 		if v.Code == CodeLoopGuard && v.Findings[0].Hint == "" {
-			v.Findings[0].Hint = liftsGuard
+			v.Findings[0].Hint = liftGuardHint
 		}
 		v.Reasoning = joinSentences(v.Reasoning, AwaitsPerson)
 		return v
@@ -81,7 +81,7 @@ func nextStep(code string, retryAfter time.Duration) string {
 	case CodeCriterionNotMet:
 		return "Do what the criterion requires, then perform the action again with data that shows it."
 	case CodeLoopGuard:
-		return "Sending this again or rephrased will not help; do what the refusals ask for, or ask a person. " + liftsGuard
+		return "Sending this again or rephrased will not help; do what the refusals ask for, or ask a person. " + liftGuardHint
 	case CodeInstructionInData:
 		return "Remove text that addresses the judge; keep only data about the move."
 	case CodeNoRoute:
@@ -93,8 +93,8 @@ func nextStep(code string, retryAfter time.Duration) string {
 // ReviewsAreOff is added as a suggestion to each refusal that would have opened a review if reviews were on.
 const ReviewsAreOff = "A person could decide this, but reviews are off. To turn them on, the operator starts gavel without --no-reviews, and without reviews: false in its configuration file."
 
-// liftsGuard explains how the loop guard is lifted.
-const liftsGuard = "An operator lifts this with workflow.judge.clear (gavel judge clear). It also ends when a person approves the move, or when the refusals expire."
+// liftGuardHint explains how the loop guard is lifted.
+const liftGuardHint = "An operator lifts this with workflow.judge.clear (gavel judge clear). It also ends when a person approves the move, or when the refusals expire."
 
 func retryAdvice(after time.Duration) string {
 	return fmt.Sprintf("Leave the data as it is and perform the action again in %s.", roundUp(after))
@@ -171,8 +171,8 @@ func confidenceWarning(c float64) string {
 
 // Messages about a move that gives a model nothing to judge.
 const (
-	notAsked      = "The model was not asked: there is no data, context or evidence to judge, and there are no criteria."
-	sendSomething = "The model was not asked, because there is no data, context or evidence to judge: send data that describes what was done, or ask a person."
+	nothingToJudgeText = "The model was not asked: there is no data, context or evidence to judge, and there are no criteria."
+	nothingToJudgeHint = "The model was not asked, because there is no data, context or evidence to judge: send data that describes what was done, or ask a person."
 )
 
 func fallbackWarning(why string, have Assurance) string {

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// samplesAtOnce limits the concurrent questions of one case, so that its samples do not use up the caller's
+// maxConcurrentSamples limits the concurrent questions of one case, so that its samples do not use up the caller's
 // share of an endpoint.
-const samplesAtOnce = 2
+const maxConcurrentSamples = 2
 
 // askVotes asks each of the models, each with its own marker and nonce, and returns after all have
 // answered. busy means that some could not be asked now. An error means that the context ended or
@@ -22,7 +22,7 @@ func (m *modelLayer) askVotes(ctx context.Context, c Case, models []string, bega
 	ops, errs := make([]Opinion, n), make([]error, n)
 	var wg sync.WaitGroup
 	panics := make([]any, n)
-	atOnce := samplesAtOnce
+	atOnce := maxConcurrentSamples
 	if c.Rubric.Panel != nil {
 		atOnce = n // usually at different endpoints
 	}
@@ -32,7 +32,7 @@ func (m *modelLayer) askVotes(ctx context.Context, c Case, models []string, bega
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			defer func() { panics[i] = recover() }()
-			of := askedOf{model: model, sample: i, began: began, share: 1}
+			of := modelQuestion{model: model, sample: i, began: began, share: 1}
 			if c.Rubric.Panel != nil {
 				of.sample, of.alone = 0, true // each model is asked once, without a replacement
 			}
@@ -77,7 +77,7 @@ func combineVotes(r Rubric, ops []Opinion) Opinion {
 	needsAll := r.Panel == nil || cmp.Or(r.Panel.Rule, RuleAll) == RuleAll
 	approved := len(approve) == len(ops) || !needsAll && 2*weights[Approve] > all
 	doubted := len(reject)+len(unsure) > 0
-	op, troubled := troubleAmong(ops)
+	op, troubled := findTrouble(ops)
 	switch {
 	case troubled && !approved && (!doubted || needsAll && !op.Trouble.isExternal()):
 		return op.withSampleTotals(ops, 0)
@@ -101,13 +101,13 @@ func combineVotes(r Rubric, ops []Opinion) Opinion {
 		reasoning = joinSentences(fmt.Sprintf(who+": %d for, %d against, %d undecided.",
 			len(ops), len(approve), len(reject), len(ops)-len(approve)-len(reject)), reasoning)
 	}
-	open := noJudgement(TroubleCannotAssess, reasoning, *op.Model)
+	open := unjudgedOpinion(TroubleCannotAssess, reasoning, *op.Model)
 	open.Model.Calibration = ""
 	open.Findings, open.Suggestions = op.Findings, op.Suggestions
 	return open.withSampleTotals(ops, max(len(approve), len(reject), len(unsure)))
 }
 
-func troubleAmong(ops []Opinion) (Opinion, bool) {
+func findTrouble(ops []Opinion) (Opinion, bool) {
 	first := -1
 	wait := time.Duration(0)
 	for i, op := range ops {
@@ -166,16 +166,16 @@ func (op Opinion) withSampleTotals(all []Opinion, agreeing int) Opinion {
 }
 
 // addCosts sets calls, tokens and cost to the totals of all answers.
-func (a *ModelRecord) addCosts(all []Opinion) {
-	a.Calls, a.CacheHit = 0, true
+func (r *ModelRecord) addCosts(all []Opinion) {
+	r.Calls, r.CacheHit = 0, true
 	for _, one := range all {
-		a.Calls += one.Model.Calls
-		a.CacheHit = a.CacheHit && one.Model.CacheHit
+		r.Calls += one.Model.Calls
+		r.CacheHit = r.CacheHit && one.Model.CacheHit
 	}
-	a.PromptTokens = sumSamples(all, func(a *ModelRecord) *int { return a.PromptTokens })
-	a.CompletionTokens = sumSamples(all, func(a *ModelRecord) *int { return a.CompletionTokens })
-	a.CachedTokens = sumSamples(all, func(a *ModelRecord) *int { return a.CachedTokens })
-	a.CostUSD = sumSamples(all, func(a *ModelRecord) *float64 { return a.CostUSD })
+	r.PromptTokens = sumSamples(all, func(a *ModelRecord) *int { return a.PromptTokens })
+	r.CompletionTokens = sumSamples(all, func(a *ModelRecord) *int { return a.CompletionTokens })
+	r.CachedTokens = sumSamples(all, func(a *ModelRecord) *int { return a.CachedTokens })
+	r.CostUSD = sumSamples(all, func(a *ModelRecord) *float64 { return a.CostUSD })
 }
 
 // sumSamples adds up a value over the samples that made a call; nil if one of them lacks it.

@@ -156,7 +156,7 @@ func TestSamplesAreIndependent(t *testing.T) {
 	if op.Outcome != Approve || op.Confidence != 0.8 || op.Model.Samples != 3 || op.Model.Agreeing != 3 || op.Model.Calls != 3 {
 		t.Errorf("%+v %+v", op, op.Model)
 	}
-	if most.Load() > samplesAtOnce {
+	if most.Load() > maxConcurrentSamples {
 		t.Errorf("%d at once", most.Load())
 	}
 	for _, of := range []func(llm.Request) string{

@@ -39,7 +39,7 @@ const (
 // accumulated sets the accumulated context, and the merged context to the same value.
 func accumulated(doc string) func(*judge.Case) {
 	return func(c *judge.Case) {
-		c.Context = document.Known([]byte(doc))
+		c.Context = document.ReadTrusted([]byte(doc))
 		c.MaskedContext, c.Merged, c.MaskedMerged = c.Context, c.Context, c.Context
 	}
 }

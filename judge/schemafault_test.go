@@ -32,13 +32,13 @@ func TestASchemaThatCannotBeAppliedIsAFault(t *testing.T) {
 	for range 40 {
 		data = `{"a":` + data + `}`
 	}
-	empty := document.Known([]byte(`{}`))
+	empty := document.ReadTrusted([]byte(`{}`))
 	v, err := p.Decide(t.Context(), judge.Case{
 		Operation: judge.Advance, Owner: validators.Owner{ID: "stranger"}, Rubric: judge.DefaultRubric(),
 		Checks:     validators.Checks{Schema: json.RawMessage(deep)},
 		Candidates: []judge.Candidate{{Target: "b"}},
-		Data:       document.Known([]byte(data)), Context: empty, Merged: document.Known([]byte(data)),
-		MaskedData: document.Known([]byte(data)), MaskedContext: empty, MaskedMerged: document.Known([]byte(data)),
+		Data:       document.ReadTrusted([]byte(data)), Context: empty, Merged: document.ReadTrusted([]byte(data)),
+		MaskedData: document.ReadTrusted([]byte(data)), MaskedContext: empty, MaskedMerged: document.ReadTrusted([]byte(data)),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -15,12 +15,12 @@ type scripts struct{ compiler *validators.Compiler }
 
 func (scripts) Name() LayerName { return LayerScript }
 
-func (l scripts) Weigh(ctx context.Context, c Case) (Opinion, error) {
+func (s scripts) Weigh(ctx context.Context, c Case) (Opinion, error) {
 	checks := c.scriptChecks()
 	if len(checks.Routes) == 0 && len(checks.Validators) == 0 {
 		return Opinion{}, nil
 	}
-	set, fault, err := compileChecks(ctx, l.compiler, c, LayerScript, checks)
+	set, fault, err := compileChecks(ctx, s.compiler, c, LayerScript, checks)
 	if err != nil || fault != nil {
 		return orNone(fault), err
 	}
@@ -54,14 +54,14 @@ func readScriptReply(asked validators.Checks, candidates []Candidate, reply scri
 	if len(asked.Routes) > 0 {
 		switch {
 		case reply.RouteFault != nil:
-			fault := examinerFailed(LayerScript)
+			fault := unavailableOpinion(LayerScript)
 			fault.Sandbox = reply.Unhardened
 			fault.Findings = []validators.Finding{faultFinding("condition", *reply.RouteFault)}
 			fault.Reasoning = joinFindings(fault.Findings)
 			return fault, nil
 		case reply.Route == -1:
 			op.Outcome = Reject
-			op.Findings = []validators.Finding{noRoute(candidates)}
+			op.Findings = []validators.Finding{noRouteFinding(candidates)}
 			op.Reasoning = op.Findings[0].Message
 			return op, nil
 		case reply.Route < -1 || reply.Route >= len(candidates):
@@ -141,10 +141,10 @@ func faultFinding(what string, r script.Result) validators.Finding {
 	if r.Detail != "" {
 		message += ": " + r.Detail
 	}
-	return validators.Finding{Code: CodeValidatorError, Message: message, Hint: ownersFault}
+	return validators.Finding{Code: CodeValidatorError, Message: message, Hint: ownerFaultHint}
 }
 
-func noRoute(candidates []Candidate) validators.Finding {
+func noRouteFinding(candidates []Candidate) validators.Finding {
 	targets := make([]string, 0, len(candidates))
 	for _, c := range candidates {
 		targets = appendMissing(targets, []string{c.Target})

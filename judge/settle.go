@@ -6,8 +6,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// noEvidence is the confidence of a judgement that was needed but is unavailable.
-const noEvidence = 0.5
+// unavailableConfidence is the confidence of a judgement that was needed but is unavailable.
+const unavailableConfidence = 0.5
 
 type deliberation struct {
 	// opinions are those of the layers that gave one, in order.
@@ -60,8 +60,8 @@ func settle(h deliberation) Verdict {
 	return v
 }
 
-func (h deliberation) isIllegal() bool {
-	return slices.ContainsFunc(h.opinions, func(op Opinion) bool {
+func (d deliberation) isIllegal() bool {
+	return slices.ContainsFunc(d.opinions, func(op Opinion) bool {
 		return op.Layer == LayerTransition && op.Outcome == Reject
 	})
 }
@@ -83,7 +83,7 @@ func combineOpinions(opinions []Opinion) Verdict {
 		if op.Layer != LayerContent { // finding no attack says nothing about the rest
 			v.Assurance = strongerAssurance(v.Assurance, op.Assurance)
 		}
-		v.Outcome = graverOutcome(v.Outcome, op.Outcome)
+		v.Outcome = worseOutcome(v.Outcome, op.Outcome)
 		v.Confidence = min(v.Confidence, op.Confidence)
 		v.Sandbox = appendMissing(v.Sandbox, op.Sandbox)
 		v.Evidence = append(v.Evidence, op.Evidence...)
@@ -154,17 +154,17 @@ func (n LayerName) rank() int {
 
 // applyAvailability applies onJudgeUnavailable to an approval if the model was unavailable. Other layers
 // cannot replace a required quote from the evidence.
-func (h deliberation) applyAvailability(v Verdict) Verdict {
-	why := h.findOutage()
+func (d deliberation) applyAvailability(v Verdict) Verdict {
+	why := d.findOutage()
 	if why == nil {
 		return v
 	}
-	switch h.rubric.OnJudgeUnavailable {
+	switch d.rubric.OnJudgeUnavailable {
 	case UnavailableStructural:
-		if text := h.rubric.EvidenceOnly(); text != "" { // no model looked for such a quote
+		if text := d.rubric.EvidenceOnly(); text != "" { // no model looked for such a quote
 			return v.withOutcome(Reject, unprovenFinding(why[0], text))
 		}
-		v.Confidence = min(noEvidence, v.Confidence)
+		v.Confidence = min(unavailableConfidence, v.Confidence)
 		v.DecidedBy, v.Degraded = ByFallback, true
 		v.Reasoning = joinSentences(v.Reasoning, why[0].Message)
 		return v
@@ -176,28 +176,28 @@ func (h deliberation) applyAvailability(v Verdict) Verdict {
 }
 
 // findOutage explains why the model was unavailable, nil if it answered or was not asked.
-func (h deliberation) findOutage() []validators.Finding {
-	i := slices.IndexFunc(h.opinions, func(op Opinion) bool { return op.Trouble.isExternal() })
+func (d deliberation) findOutage() []validators.Finding {
+	i := slices.IndexFunc(d.opinions, func(op Opinion) bool { return op.Trouble.isExternal() })
 	if i < 0 {
 		return nil
 	}
-	return findingsOf(h.opinions[i])
+	return findingsOf(d.opinions[i])
 }
 
 // applyRequirements checks an approval against the rubric and reports every unmet requirement,
 // assurance first, because better data cannot fix it. If the model was unavailable, the refusal
 // gives that as the reason.
-func (h deliberation) applyRequirements(v Verdict) Verdict {
+func (d deliberation) applyRequirements(v Verdict) Verdict {
 	var missing []validators.Finding
-	if need := h.rubric.RequiredAssurance(); !v.Assurance.AtLeast(need) {
+	if need := d.rubric.RequiredAssurance(); !v.Assurance.AtLeast(need) {
 		missing = append(missing, assuranceFinding(v.Assurance, need))
-		if h.blank {
-			missing[0].Hint = sendSomething
+		if d.blank {
+			missing[0].Hint = nothingToJudgeHint
 		}
 	}
-	outage := h.findOutage()
-	unsure := h.rubric.Enabled && v.Confidence < h.rubric.MinConfidence
-	refused := unsure && h.rubric.StrictMode
+	outage := d.findOutage()
+	unsure := d.rubric.Enabled && v.Confidence < d.rubric.MinConfidence
+	refused := unsure && d.rubric.StrictMode
 	switch {
 	case outage != nil && (refused || missing != nil):
 		missing = append(outage, missing...)
@@ -214,8 +214,8 @@ func (h deliberation) applyRequirements(v Verdict) Verdict {
 	if unsure {
 		v.Warnings = append(v.Warnings, confidenceWarning(v.Confidence))
 	}
-	if h.blank {
-		v.Warnings = append(v.Warnings, notAsked)
+	if d.blank {
+		v.Warnings = append(v.Warnings, nothingToJudgeText)
 	}
 	return v
 }
@@ -223,12 +223,12 @@ func (h deliberation) applyRequirements(v Verdict) Verdict {
 // applyLoopGuard escalates a case to a person if the model answered it too often without an approval:
 // otherwise a caller could reword its request until the judge gives in. Approvals that policy turned down
 // do not count. The number of earlier refusals is in the opinion.
-func (h deliberation) applyLoopGuard(v Verdict) Verdict {
-	i := slices.IndexFunc(h.opinions, Opinion.isJudgement)
-	if i < 0 || h.opinions[i].Outcome == Approve {
+func (d deliberation) applyLoopGuard(v Verdict) Verdict {
+	i := slices.IndexFunc(d.opinions, Opinion.isJudgement)
+	if i < 0 || d.opinions[i].Outcome == Approve {
 		return v
 	}
-	record := h.opinions[i].Model
+	record := d.opinions[i].Model
 	if record == nil || record.RefusalLimit <= 0 || record.Refusals < record.RefusalLimit-1 {
 		return v
 	}
@@ -276,7 +276,7 @@ func (t Trouble) isExternal() bool {
 	return t == TroubleNotConfigured || t == TroubleUnavailable
 }
 
-func graverOutcome(a, b Outcome) Outcome {
+func worseOutcome(a, b Outcome) Outcome {
 	if a == Reject || b == Reject {
 		return Reject
 	}

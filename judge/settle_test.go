@@ -54,7 +54,7 @@ func calibrated(c float64) Opinion {
 
 func troubled(t Trouble) Opinion {
 	return Opinion{
-		Layer: LayerModel, Outcome: Escalate, Confidence: noEvidence, Assurance: AssuranceNone,
+		Layer: LayerModel, Outcome: Escalate, Confidence: unavailableConfidence, Assurance: AssuranceNone,
 		Trouble: t, RetryAfter: 7 * time.Second,
 	}
 }

@@ -23,16 +23,16 @@ func vetOpinion(asked LayerName, op Opinion) (Opinion, error) {
 		if op.Outcome == "" {
 			return op, nil
 		}
-		if flaw := flawOf(asked, op); flaw != "" {
+		if flaw := findFlaw(asked, op); flaw != "" {
 			return Opinion{}, fmt.Errorf("judge: the %s layer %s", asked, flaw)
 		}
 		return op, nil
 	}
-	flaw := flawOf(asked, op)
+	flaw := findFlaw(asked, op)
 	if flaw == "" {
-		flaw = modelFlawOf(op)
+		flaw = findModelFlaw(op)
 	}
-	recordFlaw := recordFlawOf(op.Model)
+	recordFlaw := findRecordFlaw(op.Model)
 	if flaw == "" {
 		flaw = recordFlaw
 	}
@@ -48,13 +48,13 @@ func vetOpinion(asked LayerName, op Opinion) (Opinion, error) {
 	}
 	if op.Trouble != TroubleNone {
 		// Without a judgement nothing was examined, whatever the layer claims.
-		op.Confidence, op.Assurance = noEvidence, AssuranceNone
+		op.Confidence, op.Assurance = unavailableConfidence, AssuranceNone
 	}
 	return op, nil
 }
 
-// flawOf describes the problem with an opinion, "" if there is none.
-func flawOf(asked LayerName, op Opinion) string {
+// findFlaw describes the problem with an opinion, "" if there is none.
+func findFlaw(asked LayerName, op Opinion) string {
 	switch {
 	case op.Layer != asked:
 		return fmt.Sprintf("speaks as %.40q", op.Layer)
@@ -78,7 +78,7 @@ func flawOf(asked LayerName, op Opinion) string {
 	return ""
 }
 
-func modelFlawOf(op Opinion) string {
+func findModelFlaw(op Opinion) string {
 	switch op.Trouble {
 	case TroubleNone:
 		if op.Outcome == Escalate {
@@ -103,7 +103,7 @@ func modelFlawOf(op Opinion) string {
 	return ""
 }
 
-func recordFlawOf(a *ModelRecord) string {
+func findRecordFlaw(a *ModelRecord) string {
 	if a == nil {
 		return ""
 	}

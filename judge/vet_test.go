@@ -81,7 +81,7 @@ func TestVettedModel(t *testing.T) {
 				if diff := cmp.Diff(tt.op, got); diff != "" {
 					t.Errorf("a good opinion changed:\n%s", diff)
 				}
-			case got.Layer != LayerModel || got.Outcome != Escalate || got.Confidence != noEvidence || got.Assurance != AssuranceNone:
+			case got.Layer != LayerModel || got.Outcome != Escalate || got.Confidence != unavailableConfidence || got.Assurance != AssuranceNone:
 				t.Errorf("a trouble that still says something: %+v", got)
 			}
 		})

@@ -94,7 +94,7 @@ func TestLowConfidenceNamesTheJudge(t *testing.T) {
 		}
 	}
 	for stated, want := range map[float64]string{0.8: "0.74", 0.8749: "0.79", 0.87: "0.79", 0.875: ""} {
-		gate, _ := askedOf(t, states(stated))
+		gate, _ := modelQuestion(t, states(stated))
 		v := decideWith(t, gate, newCase(asksModel()))
 		if (v.Outcome == judge.Approve) != (want == "") {
 			t.Errorf("stated %v: %s with %v", stated, v.Outcome, v.Confidence)

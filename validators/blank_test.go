@@ -17,7 +17,9 @@ func TestBlankFields(t *testing.T) {
 	if err != nil || len(problems) > 0 {
 		t.Fatal(problems, err)
 	}
-	missing := func(value string) bool { return len(set.CheckFields(document.Known([]byte(`{"f":`+value+`}`)))) > 0 }
+	missing := func(value string) bool {
+		return len(set.CheckFields(document.ReadTrusted([]byte(`{"f":`+value+`}`)))) > 0
+	}
 	for _, blank := range []string{
 		`""`, `" "`, `"\t\n\r"`, `"\u0020"`, "\"\u00a0\"", "\"\u2003\"", "\"\u3000\"", `"\u0000"`, "\"\u007f\"", "\"\u00ad\"",
 		"\"\u200b\"", "\"\u200d\"", "\"\u2060\"", "\"\ufeff\"", "\"\u202e\"", `"\u200B\uFEFF"`, "\"\u2800\"", "\"\u3164\"", "\"\u115f\"", "\"\uffa0\"",
@@ -43,11 +45,11 @@ func TestBlankAndSeen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		blank := rapid.StringOf(rapid.RuneFrom([]rune(" \t\u00a0\u200b\u3164\ufeff\u2800\u0301"))).Draw(t, "blank")
 		raw, err := json.Marshal(blank)
-		if err != nil || !isBlank(document.Known(raw)) {
+		if err != nil || !isBlank(document.ReadTrusted(raw)) {
 			t.Fatalf("%q: %v", blank, err)
 		}
 		seen := rapid.RuneFrom([]rune("a0.é日\"\\")).Draw(t, "seen")
-		if raw, err = json.Marshal(blank + string(seen) + blank); err != nil || isBlank(document.Known(raw)) {
+		if raw, err = json.Marshal(blank + string(seen) + blank); err != nil || isBlank(document.ReadTrusted(raw)) {
 			t.Fatalf("%q: %v", raw, err)
 		}
 	})

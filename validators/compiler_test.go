@@ -104,7 +104,7 @@ func TestWhereSchemasRun(t *testing.T) {
 			if len(problems) > 0 || !set.HasSchema() || set.IsSandboxed() != c.there {
 				t.Fatalf("problems %v, sandboxed %v", problems, set.IsSandboxed())
 			}
-			if _, err := set.CheckSchema(t.Context(), "caller", document.Known([]byte(`{"a":1}`))); err != nil {
+			if _, err := set.CheckSchema(t.Context(), "caller", document.ReadTrusted([]byte(`{"a":1}`))); err != nil {
 				t.Fatal(err)
 			}
 			if got := len(asked.batches) + asked.asked(); (got > 0) != c.there {
@@ -124,7 +124,7 @@ func TestSchemaFindings(t *testing.T) {
 		return set
 	}
 	want := validators.SchemaReport{Findings: []validators.Finding{{Code: "schema", Path: "/a", Keyword: "required", Message: `"/a" is required`}}}
-	here, err := compile(&scripted{}, operator, simple).CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`)))
+	here, err := compile(&scripted{}, operator, simple).CheckSchema(t.Context(), "caller", document.ReadTrusted([]byte(`{}`)))
 	if diff := cmp.Diff(want, here); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
@@ -133,19 +133,19 @@ func TestSchemaFindings(t *testing.T) {
 		Code: script.OK, Violations: []script.Violation{{Path: "/a", Keyword: "required", Message: `"/a" is required`}},
 	}}
 	want.Unhardened = []string{"landlock"}
-	there, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`)))
+	there, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", document.ReadTrusted([]byte(`{}`)))
 	if diff := cmp.Diff(want, there); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
 
 	r.schema = script.SchemaReply{Code: script.Timeout, Detail: "it took too long"}
-	fault, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`)))
+	fault, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", document.ReadTrusted([]byte(`{}`)))
 	if err != nil || !fault.Fault || len(fault.Findings) != 1 || fault.Findings[0].Code != "validator_error" || !strings.Contains(fault.Findings[0].Message, "it took too long") {
 		t.Errorf("a fault of the schema gives %+v, %v", fault, err)
 	}
 
 	r.schema = script.SchemaReply{}
-	if _, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`))); !errors.Is(err, validators.ErrUnavailable) {
+	if _, err := compile(r, stranger, simple).CheckSchema(t.Context(), "caller", document.ReadTrusted([]byte(`{}`))); !errors.Is(err, validators.ErrUnavailable) {
 		t.Errorf("a sandbox that does not answer gives %v", err)
 	}
 	r.err = validators.ErrUnavailable
@@ -154,7 +154,7 @@ func TestSchemaFindings(t *testing.T) {
 	}
 
 	loop := compile(nil, operator, `{"$defs":{"a":{"$dynamicAnchor":"x","$ref":"#"},"b":{"$dynamicAnchor":"x"}},"$dynamicRef":"#/$defs/a"}`)
-	if report, err := loop.CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`))); err != nil || !report.Fault {
+	if report, err := loop.CheckSchema(t.Context(), "caller", document.ReadTrusted([]byte(`{}`))); err != nil || !report.Fault {
 		t.Errorf("a schema that recurses without end gives %+v, %v", report, err)
 	}
 	if report, err := compile(&scripted{}, operator, ``).CheckSchema(t.Context(), "caller", document.JSON{}); err != nil || report.Fault || report.Findings != nil {
@@ -230,7 +230,7 @@ func TestCacheKeepsWhatWasCompiled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := set.CheckSchema(t.Context(), "caller", document.Known([]byte(`{}`))); err != nil || len(r.Findings) != 1 || r.Findings[0].Path != "/b" {
+	if r, err := set.CheckSchema(t.Context(), "caller", document.ReadTrusted([]byte(`{}`))); err != nil || len(r.Findings) != 1 || r.Findings[0].Path != "/b" {
 		t.Errorf("got %v, %v", r.Findings, err)
 	}
 }
@@ -266,7 +266,7 @@ func TestCompilerIsSafeForConcurrentUse(t *testing.T) {
 			for i := range 200 {
 				name := fmt.Sprintf("f%d", (g+i)%12)
 				set, _, err := c.Compile(t.Context(), "caller", operator, validators.Checks{RequiredFields: []string{name}, Schema: json.RawMessage(simple)})
-				if err != nil || len(set.CheckFields(document.Known([]byte(`{"a":1}`)))) != 1 {
+				if err != nil || len(set.CheckFields(document.ReadTrusted([]byte(`{"a":1}`)))) != 1 {
 					t.Errorf("%v", err)
 					return
 				}
@@ -297,7 +297,7 @@ func TestScriptSendsEverythingInOneTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report, reply, err := shaped.CheckThenRun(t.Context(), document.Known([]byte(`{"a":1}`)), set, in); err != nil || len(report.Findings) > 0 || len(reply.Results) != 1 {
+	if report, reply, err := shaped.CheckThenRun(t.Context(), document.ReadTrusted([]byte(`{"a":1}`)), set, in); err != nil || len(report.Findings) > 0 || len(reply.Results) != 1 {
 		t.Errorf("behind a schema: %+v, %+v, %v", report, reply, err)
 	}
 	b.Schema, b.Document = &script.Script{Name: "schema", Kind: script.Schema, Source: simple}, json.RawMessage(`{"a":1}`)

@@ -33,10 +33,10 @@ func Example() {
 		return
 	}
 	data := json.RawMessage(`{"comments": "fine", "score": 7}`)
-	for _, f := range set.CheckFields(document.Known(data)) {
+	for _, f := range set.CheckFields(document.ReadTrusted(data)) {
 		fmt.Println(f.Code, f.Path, f.Message)
 	}
-	report, err := set.CheckSchema(context.Background(), "agent-7", document.Known(data))
+	report, err := set.CheckSchema(context.Background(), "agent-7", document.ReadTrusted(data))
 	if err != nil {
 		fmt.Println(err)
 		return

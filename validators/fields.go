@@ -184,21 +184,21 @@ func isBlank(value document.JSON) bool {
 		return false // fast path for most values
 	}
 	for _, r := range value.Text() {
-		if isSeen(r) {
+		if isVisible(r) {
 			return false
 		}
 	}
 	return true
 }
 
-// isSeen reports whether a character is visible on its own. These are not:
+// isVisible reports whether a character is visible on its own. These are not:
 //
 //   - White space, control and format characters (Cc, Cf: zero-width spaces and joiners, U+FEFF, directions, tags).
 //   - Characters that Unicode lets programs ignore (Default_Ignorable_Code_Point: Hangul fillers such as U+3164,
 //     variation selectors, U+034F), and noncharacters.
 //   - Characters with an empty glyph.
 //   - Marks, which are visible only on another character.
-func isSeen(r rune) bool {
+func isVisible(r rune) bool {
 	switch {
 	case r == '\u2800', r == '\U0001D159': // blank braille pattern; musical symbol null notehead
 		return false

@@ -47,7 +47,7 @@ func TestSameFindingsHereAndThere(t *testing.T) {
 		if set.IsSandboxed() == owner.Trusted {
 			t.Fatalf("%s: sandboxed is %v", owner.ID, set.IsSandboxed())
 		}
-		r, err := set.CheckSchema(t.Context(), "caller", document.Known(doc))
+		r, err := set.CheckSchema(t.Context(), "caller", document.ReadTrusted(doc))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestHostileSchemaCannotHurt(t *testing.T) {
 			continue // rejecting it at compile time is also correct
 		}
 		doc := json.RawMessage(strings.Repeat(`{"a":`, 40) + `1` + strings.Repeat(`}`, 40))
-		r, err := set.CheckSchema(t.Context(), "caller", document.Known(doc))
+		r, err := set.CheckSchema(t.Context(), "caller", document.ReadTrusted(doc))
 		if err != nil || !set.IsSandboxed() {
 			t.Fatalf("sandboxed %v: %v", set.IsSandboxed(), err)
 		}

@@ -22,7 +22,7 @@ func TestServersAnchor(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := slog.New(slog.DiscardHandler)
-		sys, err := setup.OpenSystem(t.Context(), log, setup.StoreLocation{Path: gavel.Memory}, setup.Equipment{Anchors: key})
+		sys, err := setup.OpenSystem(t.Context(), log, setup.StoreLocation{Path: gavel.Memory}, setup.SystemOptions{Anchors: key})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestServersAnchor(t *testing.T) {
 				}
 				got++
 			}
-			p, err := setup.ReadPublished(flags.AnchorFile)
+			p, err := setup.ReadAnchorLog(flags.AnchorFile)
 			if got != want || len(p.Notes) != want || err != nil {
 				t.Fatalf("%d anchors, %d published, want %d; %v", got, len(p.Notes), want, err)
 			}

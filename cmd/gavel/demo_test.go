@@ -179,8 +179,8 @@ func TestDemoHasItsOwnStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flags := childNamed(parser.Model.Node, "demo").Flags
-	if flagNamed(childNamed(parser.Model.Node, "demo"), "--store") == nil {
+	flags := findChild(parser.Model.Node, "demo").Flags
+	if findFlag(findChild(parser.Model.Node, "demo"), "--store") == nil {
 		t.Fatal("the demo has no --store")
 	}
 	for _, f := range flags {

@@ -147,7 +147,7 @@ func (b *restlessBench) judgeOnce(want judge.Outcome) {
 		b.t.Fatal(err)
 	}
 	got, err := b.engine.Advance(b.t.Context(), agent, engine.AdvanceRequest{
-		ID: started.ID, Action: "finish", Data: document.Known([]byte(`{"summary":"The discount is subtracted in total."}`)),
+		ID: started.ID, Action: "finish", Data: document.ReadTrusted([]byte(`{"summary":"The discount is subtracted in total."}`)),
 	})
 	if err != nil {
 		b.t.Fatal(err)

@@ -28,7 +28,7 @@ var fairCalls = flag.Int("fairness.calls", 6, "calls of the honest caller in eac
 
 const (
 	noisyCallers = 16                     // connections of the noisy caller
-	mostSlower   = 10                     // maximum p95 next to a noisy caller, as a multiple of the quiet p95
+	maxSlowdown  = 10                     // maximum p95 next to a noisy caller, as a multiple of the quiet p95
 	usualSlower  = 3                      // likewise p50; it is exceeded if the callers share one queue
 	quietFloor   = 50 * time.Millisecond  // below it, ratios measure the machine
 	modelTime    = 100 * time.Millisecond // the model's response time
@@ -229,7 +229,7 @@ func TestNoisyNeighbour(t *testing.T) {
 			}
 			ratio := float64(percentile(noisy, 95)) / float64(percentile(quiet, 95))
 			t.Logf("%-14s %10v %10v %10v %10v %6.1f", n.shares, percentile(quiet, 50), percentile(quiet, 95), percentile(noisy, 50), percentile(noisy, 95), ratio)
-			if percentile(noisy, 95) <= mostSlower*max(percentile(quiet, 95), quietFloor/2) &&
+			if percentile(noisy, 95) <= maxSlowdown*max(percentile(quiet, 95), quietFloor/2) &&
 				percentile(noisy, 50) <= usualSlower*max(percentile(quiet, 50), quietFloor) {
 				break
 			}

@@ -24,10 +24,10 @@ var figuresFlag = flag.Bool("figures", false, "measure start, memory and size of
 
 // Limits of the figures. Times are ten times the target; see docs/benchmarks.md.
 const (
-	mostStart  = 800 * time.Millisecond
-	mostMemory = 60 << 20
-	mostBinary = 64 << 20
-	starts     = 11
+	maxStart  = 800 * time.Millisecond
+	maxMemory = 60 << 20
+	maxBinary = 64 << 20
+	starts    = 11
 )
 
 // TestReleaseFigures measures a binary built like a release (make figures).
@@ -59,7 +59,7 @@ func TestReleaseFigures(t *testing.T) {
 	t.Logf("gavel mcp:   start to first answer      p50 %v", median(speaks).Round(100*time.Microsecond))
 	t.Logf("gavel serve: resident when idle         p50 %d MB, %d MB of a worker that ran a script; both, shared pages once: %d MB",
 		median(memory)>>20, median(worker)>>20, median(both)>>20)
-	if median(ready) > mostStart || median(speaks) > mostStart || median(memory) > mostMemory || info.Size() > mostBinary {
+	if median(ready) > maxStart || median(speaks) > maxStart || median(memory) > maxMemory || info.Size() > maxBinary {
 		t.Error("a figure is over its bound")
 	}
 }

@@ -70,7 +70,7 @@ func TestGatewayOverStdio(t *testing.T) {
 }
 
 // openServing opens a system like a server, with a store in memory.
-func openServing(t *testing.T, log *slog.Logger, with setup.Equipment) *setup.System {
+func openServing(t *testing.T, log *slog.Logger, with setup.SystemOptions) *setup.System {
 	t.Helper()
 	with.Serves = true
 	sys, err := setup.OpenSystem(t.Context(), log, setup.StoreLocation{Path: gavel.Memory}, with)
@@ -91,7 +91,7 @@ func TestChangedUpstreams(t *testing.T) {
 	path := putPinned(t, gavelBehind)
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	sys := openServing(t, logger, setup.Equipment{File: path})
+	sys := openServing(t, logger, setup.SystemOptions{File: path})
 	g := sys.Extensions().Foreign()
 	w := serve.NewConfigWatch(logger, path, serve.Services(nil).Watch(sys.Extensions())...)
 	agent := engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
@@ -139,7 +139,7 @@ func TestEvidenceFromChangedUpstreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sys := openServing(t, logger, setup.Equipment{File: path, Sources: sources})
+	sys := openServing(t, logger, setup.SystemOptions{File: path, Sources: sources})
 	w := serve.NewConfigWatch(logger, path, serve.Services(nil).Watch(sys.Extensions())...)
 	for _, c := range []struct {
 		name, text, said string

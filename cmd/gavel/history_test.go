@@ -60,7 +60,7 @@ func TestWriteWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken := errors.New("broken")
-	err := module.WriteWhole(path, func(w io.Writer) error {
+	err := module.WriteFileAtomically(path, func(w io.Writer) error {
 		_, _ = io.WriteString(w, "half")
 		return broken
 	})
@@ -76,7 +76,7 @@ func TestWriteWhole(t *testing.T) {
 		}
 	}
 	holds("before")
-	if err := module.WriteWhole(path, func(w io.Writer) error { _, err := io.WriteString(w, "after"); return err }); err != nil {
+	if err := module.WriteFileAtomically(path, func(w io.Writer) error { _, err := io.WriteString(w, "after"); return err }); err != nil {
 		t.Error(err)
 	}
 	holds("after")

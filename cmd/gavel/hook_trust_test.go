@@ -61,7 +61,7 @@ func TestServerOfAnAgentHasTheApprovedRules(t *testing.T) {
 			t.Errorf("%s: %s", what, r.text())
 		}
 	}
-	db, err := setup.LookIntoStore(t.Context(), module.StoreFlags{Store: filepath.Join(dir, ".workflows", "gavel.db")})
+	db, err := setup.OpenExistingStore(t.Context(), module.StoreFlags{Store: filepath.Join(dir, ".workflows", "gavel.db")})
 	if err != nil {
 		t.Fatal(err)
 	}

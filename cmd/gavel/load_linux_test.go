@@ -33,10 +33,10 @@ var (
 // Limits for a server with a thousand clients. Each client has a connection and an instance; a third have a
 // session.
 const (
-	mostLoadMemory = 600 << 20
-	mostLoadFiles  = 64 // for the store's connections, the sandbox's pipes and files opened earlier
-	loadStreams    = 16
-	movesEach      = 100 // per instance, before a client ends it and starts another
+	maxLoadMemory = 600 << 20
+	maxLoadFiles  = 64 // for the store's connections, the sandbox's pipes and files opened earlier
+	loadStreams   = 16
+	movesEach     = 100 // per instance, before a client ends it and starts another
 )
 
 // load is a server and the observations of its clients.
@@ -361,7 +361,7 @@ func TestLoad(t *testing.T) {
 	start, files := resident(t, l.cmd.Process.Pid), l.files()
 	idle := l.settled(nothing)
 	peak := l.round(*loadTime)
-	l.until("files are closed", func() bool { return l.files() <= files+mostLoadFiles })
+	l.until("files are closed", func() bool { return l.files() <= files+maxLoadFiles })
 	once := l.settled(idle.and(keptOnce, keptOfClient))
 	l.report()
 	end := resident(t, l.cmd.Process.Pid)
@@ -370,7 +370,7 @@ func TestLoad(t *testing.T) {
 	l.report()
 	t.Logf("resident: %d MB at the start, %d MB at most, %d MB when the clients were gone; files: %d, %d at the end", start>>20, peak>>20, end>>20, files, l.files())
 	t.Logf("heap when idle: %v at the start, %v after a round, %v after another", idle, once, twice)
-	if peak > mostLoadMemory {
+	if peak > maxLoadMemory {
 		t.Error("the server holds too much memory")
 	}
 	if l.answered.Load() < int64(*loadClients) {

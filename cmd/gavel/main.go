@@ -216,7 +216,7 @@ func execute(ctx context.Context, con *setup.Console, args []string, stderr io.W
 	approved := func(command string, flag func(string) string) (module.Approval, error) {
 		return module.FindApproval(ctx, con.ForModules(), command, flag)
 	}
-	parsed, settings, err := parseWith(&setup.FileSettings{Approved: approved, Unpin: func() {}}, &cmds, helpWhenAsked(args), con.Out, con.Err, options...)
+	parsed, settings, err := parseWith(&setup.FileSettings{Approved: approved, Unpin: func() {}}, &cmds, rewriteHelp(args), con.Out, con.Err, options...)
 	defer settings.Unpin()
 	if settings.LogFormat() == setup.LogJSON {
 		con.LogErrors(stderr)
@@ -319,9 +319,9 @@ func grammarFor(cmds any, args []string) (grammar any, command []kong.Option) {
 	return cmds, nil
 }
 
-// helpWhenAsked converts `gavel` without arguments and `gavel help COMMAND` into --help, and --version into the
+// rewriteHelp converts `gavel` without arguments and `gavel help COMMAND` into --help, and --version into the
 // command version.
-func helpWhenAsked(args []string) []string {
+func rewriteHelp(args []string) []string {
 	switch {
 	case len(args) == 0:
 		return []string{"--help"}

@@ -33,8 +33,8 @@ func TestOperationCommands(t *testing.T) {
 		if !commands[words] {
 			t.Errorf("there is no command %q", words)
 		}
-		names := slices.Concat(spec.Positional, spec.Without)
-		for _, m := range []map[string]string{spec.Fixed, spec.Usual, spec.Flags} {
+		names := slices.Concat(spec.Positional, spec.Omitted)
+		for _, m := range []map[string]string{spec.Fixed, spec.Defaults, spec.Flags} {
 			for name := range m {
 				names = append(names, name)
 			}
@@ -44,7 +44,7 @@ func TestOperationCommands(t *testing.T) {
 				t.Errorf("%s: %s has no field %q", words, spec.Operation.ID, name)
 			}
 		}
-		if spec.Rows != nil && spec.Empty == nil {
+		if spec.Rows != nil && spec.EmptyText == nil {
 			t.Errorf("%s: nothing to say of an empty list", words)
 		}
 	}
@@ -69,7 +69,7 @@ func TestRequestsOfCommandLines(t *testing.T) {
 		"documents": {
 			[]string{"advance", "wf-1", "submit", "--data", `{"n": 1.50}`, "--expected-revision", "7"},
 			func(c *commands) *setup.OperationFlags { return &c.Advance.OperationFlags },
-			&engine.AdvanceRequest{ID: "wf-1", Action: "submit", Data: document.Known([]byte(`{"n":1.50}`)), ExpectedRevision: &seven},
+			&engine.AdvanceRequest{ID: "wf-1", Action: "submit", Data: document.ReadTrusted([]byte(`{"n":1.50}`)), ExpectedRevision: &seven},
 		},
 		"what the command implies, and JSON of any kind": {
 			[]string{"review", "approve", "rev-1", "--reason", "Seen.", "--output", `"paid"`},

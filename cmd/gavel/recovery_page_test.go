@@ -38,7 +38,7 @@ func agedStore(t *testing.T, path string) {
 	}
 	move := func(id, action, data string) {
 		t.Helper()
-		if _, err := e.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(data))}); err != nil {
+		if _, err := e.Advance(t.Context(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.ReadTrusted([]byte(data))}); err != nil {
 			t.Fatal(err)
 		}
 	}

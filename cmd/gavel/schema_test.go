@@ -62,7 +62,7 @@ func TestSchemasAcceptTheExamples(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if v, err := compiled.Validate(document.Known(root.JSON())); err != nil || len(v) > 0 {
+			if v, err := compiled.Validate(document.ReadTrusted(root.JSON())); err != nil || len(v) > 0 {
 				t.Errorf("%s: %s: %v %v", name, from, v, err)
 			}
 		}

@@ -44,7 +44,7 @@ func TestScripts(t *testing.T) {
 				return missing == "" && driver.Find("postgres://") != nil, err
 			}
 			if of, ok := strings.CutPrefix(name, "module:"); ok {
-				return module.Has(of), nil
+				return module.IsRegistered(of), nil
 			}
 			return false, fmt.Errorf("unknown condition %s", name)
 		},

@@ -162,7 +162,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 			err = fmt.Errorf("%w\n%s", err, log.String())
 		}
 	}()
-	sys, err := setup.OpenSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), setup.StoreLocation{Path: f.path}, setup.Equipment{})
+	sys, err := setup.OpenSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), setup.StoreLocation{Path: f.path}, setup.SystemOptions{})
 	if err != nil {
 		return r, err
 	}
@@ -174,7 +174,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 		return r, err
 	}
 	move := func(n int) error {
-		_, err := sys.Engine.Advance(ctx, gavel.Operator, engine.AdvanceRequest{ID: started.ID, Action: "turn", Data: document.Known([]byte(fmt.Sprintf(`{"n":%d,"pad":%q}`, n, strings.Repeat("x", 5000))))})
+		_, err := sys.Engine.Advance(ctx, gavel.Operator, engine.AdvanceRequest{ID: started.ID, Action: "turn", Data: document.ReadTrusted([]byte(fmt.Sprintf(`{"n":%d,"pad":%q}`, n, strings.Repeat("x", 5000))))})
 		return err
 	}
 	const moves = 20
@@ -190,7 +190,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 		if err := fault.before(f); err != nil {
 			return r, err
 		}
-		if sys, err = setup.OpenSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), setup.StoreLocation{Path: f.path}, setup.Equipment{}); err != nil {
+		if sys, err = setup.OpenSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), setup.StoreLocation{Path: f.path}, setup.SystemOptions{}); err != nil {
 			return r, err
 		}
 	}

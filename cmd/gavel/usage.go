@@ -48,15 +48,15 @@ func sortCommands(parser *kong.Kong) error {
 }
 
 const (
-	helpWidth     = 100
-	mostFullFlags = 14 // commands with more flags get short help
+	helpWidth        = 100
+	maxFullHelpFlags = 14 // commands with more flags get short help
 )
 
 // printHelp prints a command's help so that it fits a screen. Commands with many flags list their own flags on one
 // line each and only the names of the others. gavel help COMMAND prints everything.
 func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	node := ctx.Selected()
-	if node == nil || len(slices.Concat(node.AllFlags(true)...)) <= mostFullFlags {
+	if node == nil || len(slices.Concat(node.AllFlags(true)...)) <= maxFullHelpFlags {
 		return printFullHelp(options, ctx)
 	}
 	about, examples, _ := strings.Cut(node.Detail, "Examples:")
@@ -218,7 +218,7 @@ func aboutFlag(node *kong.Node, flag string) string {
 
 func commandWithFlag(node *kong.Node, flag string) string {
 	for _, child := range node.Children {
-		if flagNamed(child, flag) != nil {
+		if findFlag(child, flag) != nil {
 			return child.FullPath()
 		}
 		if owner := commandWithFlag(child, flag); owner != "" {
@@ -232,7 +232,7 @@ func aboutWord(node *kong.Node, word string) string {
 	word = setup.RedactStore(word) // it may be a URL without --store
 	if len(node.Children) == 0 {
 		message := fmt.Sprintf("%q takes no argument %q here", node.FullPath(), word)
-		if flagNamed(node, "--data") != nil && strings.ContainsAny(word, "={") {
+		if findFlag(node, "--data") != nil && strings.ContainsAny(word, "={") {
 			message += `; fields go into --data, as in --data '{"field": "value"}'`
 		}
 		return message
@@ -307,7 +307,7 @@ func completeWords(model *kong.Application, words []string) (out []candidate, fi
 	case flag != nil: // "--format" "mer", and what bash makes of "--format=mer": "--format" "=" "mer"
 		return valuesOf(flag.Value, "", strings.TrimPrefix(current, "="))
 	case joined && strings.HasPrefix(name, "--"):
-		if f := flagNamed(node, name); f != nil {
+		if f := findFlag(node, name); f != nil {
 			return valuesOf(f.Value, name+"=", value)
 		}
 		return nil, false
@@ -332,11 +332,11 @@ func walkCommand(node *kong.Node, words []string) (_ *kong.Node, waiting *kong.F
 		case waiting != nil:
 			waiting = nil
 		case strings.HasPrefix(word, "--"):
-			if f := flagNamed(node, word); f != nil && !f.IsBool() {
+			if f := findFlag(node, word); f != nil && !f.IsBool() {
 				waiting = f
 			}
 		default:
-			if child := childNamed(node, word); child != nil {
+			if child := findChild(node, word); child != nil {
 				node = child
 			} else if !strings.HasPrefix(word, "-") {
 				args++
@@ -346,7 +346,7 @@ func walkCommand(node *kong.Node, words []string) (_ *kong.Node, waiting *kong.F
 	return node, waiting, args
 }
 
-func childNamed(node *kong.Node, name string) *kong.Node {
+func findChild(node *kong.Node, name string) *kong.Node {
 	for _, child := range node.Children {
 		if child.Name == name {
 			return child
@@ -355,7 +355,7 @@ func childNamed(node *kong.Node, name string) *kong.Node {
 	return nil
 }
 
-func flagNamed(node *kong.Node, name string) *kong.Flag {
+func findFlag(node *kong.Node, name string) *kong.Flag {
 	for _, group := range node.AllFlags(false) {
 		for _, f := range group {
 			if "--"+f.Name == name {

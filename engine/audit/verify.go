@@ -164,7 +164,7 @@ type verification struct {
 	definitions  map[string]string
 	configs      *lru.Cache[string, bool] // whether the judge configurations that events name exist
 	unsigned     map[string][]int64       // truncated events that no key signed, by instance
-	extents      map[uint64]extent        // problem far histories go, by a hash of the instance's id, because there are many
+	extents      map[uint64]extent        // how far histories go, by a hash of the instance's id, because there are many
 	seed         maphash.Seed
 	rules        map[int64]string // the hashes of the chain of rules, by place
 	ruleEnd      int64            // the last place

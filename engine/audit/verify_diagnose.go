@@ -154,7 +154,7 @@ type diagnosis struct {
 	bySeq map[int64][]slot
 	// replaced are the seqs whose original event is known to have been replaced.
 	replaced map[int64]bool
-	// isShifted is true if numbers and seqs differ because something was inserted or removed. blind is true
+	// isShifted is true if numbers and seqs differ because something was inserted or removed. isUnreadable is true
 	// if the store cannot be read after the last place.
 	isShifted, isUnreadable bool
 }

@@ -49,7 +49,7 @@ func openRelease() (sys *gavel.System, caller mcpgate.Caller, id string) {
 }
 
 func approve(sys *gavel.System, id string) {
-	if _, err := sys.Engine.Advance(context.Background(), ada, engine.AdvanceRequest{ID: id, Action: "approve", Data: document.Known([]byte(`{"by":"eve"}`))}); err != nil {
+	if _, err := sys.Engine.Advance(context.Background(), ada, engine.AdvanceRequest{ID: id, Action: "approve", Data: document.ReadTrusted([]byte(`{"by":"eve"}`))}); err != nil {
 		panic(err)
 	}
 }
@@ -213,7 +213,7 @@ func TestOneCallAtATime(t *testing.T) {
 	if got, _ := call("staging", ""); strings.Contains(got, "has run") || !strings.Contains(got, "deploy has reached its call limit (1)") {
 		t.Errorf("another call: %s", got)
 	}
-	if _, err := sys.Engine.Advance(t.Context(), ada, engine.AdvanceRequest{ID: id, Action: "deployed", Data: document.Known([]byte(`{"target":"production"}`))}); engine.CodeOf(err) != engine.CodeCallOpen {
+	if _, err := sys.Engine.Advance(t.Context(), ada, engine.AdvanceRequest{ID: id, Action: "deployed", Data: document.ReadTrusted([]byte(`{"target":"production"}`))}); engine.CodeOf(err) != engine.CodeCallOpen {
 		t.Errorf("a move meanwhile: %v", err)
 	}
 	leave <- true

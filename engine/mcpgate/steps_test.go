@@ -107,7 +107,7 @@ func Example_deployInfrastructure() {
 	show(callDeployment(app))
 	show(callDeployment(app))
 	c.fails = ""
-	_, _ = sys.Engine.Advance(ctx, ada, engine.AdvanceRequest{ID: id, Action: "reset", Data: document.Known([]byte(`{"resolution":"the plan names a region now"}`))})
+	_, _ = sys.Engine.Advance(ctx, ada, engine.AdvanceRequest{ID: id, Action: "reset", Data: document.ReadTrusted([]byte(`{"resolution":"the plan names a region now"}`))})
 	show(callDeployment(app))
 	// Output:
 	// IDLE true

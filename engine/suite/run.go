@@ -157,7 +157,7 @@ func (r *runner) runStep(who engine.Principal, id string, s Step) error {
 	if s.Review != nil {
 		return r.runReview(id, s)
 	}
-	req := engine.AdvanceRequest{ID: id, Action: s.Action, Data: document.Known(s.Data)}
+	req := engine.AdvanceRequest{ID: id, Action: s.Action, Data: document.ReadTrusted(s.Data)}
 	if s.Precheck {
 		v, err := r.engine.Validate(r.ctx, who, req)
 		if err != nil {
@@ -261,7 +261,7 @@ func (r *runner) compareContext(want Expect, id string) error {
 		case bytes.Equal(keys[key], []byte("null")) && !ok:
 		case !ok:
 			r.addProblem(want.Line, "expected %q in the context, it is missing", key)
-		case !document.Known(keys[key]).Equal(document.Known(got)):
+		case !document.ReadTrusted(keys[key]).Equal(document.ReadTrusted(got)):
 			r.addProblem(want.Line, "expected %q in the context to be %s, got %s", key, keys[key], got)
 		}
 	}

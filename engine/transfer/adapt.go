@@ -140,7 +140,7 @@ func withName(doc []byte, name string) []byte {
 // describeDraft adds the original name of a workflow to its description, so that people can find it.
 func describeDraft(doc []byte, name string) []byte {
 	fields := membersOf(doc)
-	description := document.Known(fields["description"]).Text()
+	description := document.ReadTrusted(fields["description"]).Text()
 	switch {
 	case description == "":
 		description = name

@@ -136,7 +136,7 @@ func (d *draft) addStart(counts bool) error {
 		if i == 0 {
 			state, cancelled = line.From, false
 		}
-		for name := range document.Known(line.Data).Members() {
+		for name := range document.ReadTrusted(line.Data).Members() {
 			delete(context, name.Text())
 		}
 	}
@@ -298,7 +298,7 @@ func checkForms(ev record.Event) error {
 		docs = append(docs, ev.Checkpoint.Metadata)
 	}
 	for _, doc := range docs {
-		if pointer, ok := workflow.FindSealedForm(document.Known(doc)); ok {
+		if pointer, ok := workflow.FindSealedForm(document.ReadTrusted(doc)); ok {
 			return fmt.Errorf("the text at %s begins with %q, which only gavel writes", pointer, workflow.SealedForm)
 		}
 	}

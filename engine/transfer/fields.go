@@ -16,7 +16,7 @@ type members = map[string]json.RawMessage
 // membersOf reads an object that was checked before; nil has no members.
 func membersOf(doc json.RawMessage) members {
 	out := members{}
-	for name, value := range document.Known(doc).Members() {
+	for name, value := range document.ReadTrusted(doc).Members() {
 		out[name.Text()] = value.Raw()
 	}
 	return out
@@ -36,7 +36,7 @@ func nameMembers(of members) string {
 // diffContexts returns the patch that turns one context into another. A null member counts as absent; in
 // the patch, null removes a member.
 func diffContexts(from, to json.RawMessage) members {
-	before, after := document.Known(from), document.Known(to)
+	before, after := document.ReadTrusted(from), document.ReadTrusted(to)
 	findBefore, findAfter := before.Finder(), after.Finder()
 	patch := members{}
 	for name := range before.Members() {

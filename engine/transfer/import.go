@@ -280,7 +280,7 @@ func splitReason(err error) (reason string, fatal error) {
 }
 
 // nameOf returns the name of a definition in the source.
-func nameOf(in Definition) string { return document.Known(in.Document).Get("name").Text() }
+func nameOf(in Definition) string { return document.ReadTrusted(in.Document).Get("name").Text() }
 
 // importDefinition stores a definition for im.owner, unless the store has the same version from an
 // operator or that owner, and sets the result in out.

@@ -309,7 +309,7 @@ func (k *Keyring) openDocument(ctx context.Context, at binding, doc json.RawMess
 		return doc, false, nil
 	}
 	o := opener{k: k, at: at}
-	out, err := workflow.EditSealed(document.Known(doc), func(pointer string, text document.JSON) (json.RawMessage, error) {
+	out, err := workflow.EditSealed(document.ReadTrusted(doc), func(pointer string, text document.JSON) (json.RawMessage, error) {
 		value, err := o.openValue(ctx, pointer, text.Text())
 		if errors.Is(err, ErrUnreadable) {
 			if k != nil {

@@ -79,7 +79,7 @@ func lintAll(ctx context.Context, doc string) {
 func TestHostileDefinitionsAreCheap(t *testing.T) {
 	for name, doc := range hostileDefinitions(definitionSize(2)) {
 		t.Run(name, func(t *testing.T) {
-			costtest.Bound(t, len(doc)/4, func() { lintAll(t.Context(), doc) })
+			costtest.CheckBound(t, len(doc)/4, func() { lintAll(t.Context(), doc) })
 		})
 	}
 }
@@ -94,6 +94,6 @@ func FuzzCostLint(f *testing.F) {
 	f.Add([]byte("name: w\ninitialState: a\nmustPassThrough:\n  a:\n"), []byte("  - a\n"), []byte("states: {a: {final: true}}"))
 	f.Fuzz(func(t *testing.T, head, unit, tail []byte) {
 		in := costtest.Repeat(head, unit, tail, 64<<10)
-		costtest.Bound(t, len(in), func() { lintAll(t.Context(), string(in)) })
+		costtest.CheckBound(t, len(in), func() { lintAll(t.Context(), string(in)) })
 	})
 }

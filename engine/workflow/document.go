@@ -82,14 +82,14 @@ func Merge(context, data json.RawMessage) (json.RawMessage, error) {
 	return mergeObjects(old, set).Raw(), nil
 }
 
-var emptyObject = document.Known([]byte("{}"))
+var emptyObject = document.ReadTrusted([]byte("{}"))
 
 // readObject reads a stored or checked object; nil is {}.
 func readObject(doc json.RawMessage) (document.JSON, error) {
 	if len(doc) == 0 {
 		return emptyObject, nil
 	}
-	v := document.Known(doc)
+	v := document.ReadTrusted(doc)
 	if v.Kind() != document.Object {
 		return v, fmt.Errorf("%w: expected an object", errSyntax)
 	}

@@ -48,7 +48,7 @@ func (d *Definition) Mask(doc json.RawMessage, replace func(pointer string, valu
 	if d.sensitiveTree() == nil || len(doc) == 0 {
 		return doc, nil
 	}
-	v := document.Known(doc)
+	v := document.ReadTrusted(doc)
 	if v.Kind() == 0 {
 		return nil, fmt.Errorf("mask: %w", errSyntax)
 	}
@@ -203,7 +203,7 @@ func matchToken(active []*maskNode, token string) []*maskNode {
 func (d *Definition) Scrubber(docs ...json.RawMessage) func(string) string {
 	return d.newScrubber(func(yield func(document.JSON) bool) {
 		for _, doc := range docs {
-			if !yield(document.Known(doc)) {
+			if !yield(document.ReadTrusted(doc)) {
 				return
 			}
 		}
@@ -224,7 +224,7 @@ func (d *Definition) newReplacer(docs iter.Seq[document.JSON]) *strings.Replacer
 	secrets := map[string]bool{}
 	for doc := range docs {
 		d.MaskJSON(doc, func(_ string, value json.RawMessage) string {
-			collectSecrets(document.Known(value), secrets)
+			collectSecrets(document.ReadTrusted(value), secrets)
 			return ""
 		})
 	}

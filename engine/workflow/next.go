@@ -81,7 +81,7 @@ func (d *Definition) findEntryFields(t *Transition, context json.RawMessage, kno
 			return nil
 		}
 		if known.Kind() == 0 {
-			*known = document.Known(context)
+			*known = document.ReadTrusted(context)
 		}
 		lacking := listFields(checks.RequiredFields, checks.Schema, *known)
 		if i == 0 {
@@ -104,7 +104,7 @@ func listFields(fields []string, schema json.RawMessage, doc document.JSON) []st
 	if len(schema) == 0 {
 		return out
 	}
-	for _, name := range document.Known(schema).Get("required").Elements() {
+	for _, name := range document.ReadTrusted(schema).Get("required").Elements() {
 		if field := name.Text(); name.Kind() == document.String && doc.Get(field).Kind() == 0 && !slices.Contains(out, field) {
 			out = append(out, field)
 		}

@@ -88,7 +88,7 @@ func (t *textEditor) copyValue(v document.JSON) error {
 			return err
 		}
 		if text != nil {
-			v = document.Known(text)
+			v = document.ReadTrusted(text)
 		}
 		t.out.Copy(v)
 	case kind == document.Object:

@@ -186,7 +186,9 @@ var Packages = []Package{
 		"engine/store/driver", "internal/auth", "internal/config", "internal/gate", "internal/listen", "internal/module", "internal/modules/hook/agent", "internal/telemetry", "internal/term",
 	})},
 	{Path: "internal/modules/hook/agent", May: slices.Concat(below5, []string{"internal/gate", "internal/shell"})},
-	{Path: "internal/modules/measure", May: slices.Concat(below5, []string{"internal/module", "internal/term", "internal/modules/measure/label", "internal/modules/measure/tune"})},
+	{Path: "internal/modules/measure", May: slices.Concat(below5, []string{"internal/module", "internal/term", "internal/modules/measure/compare", "internal/modules/measure/label", "internal/modules/measure/report", "internal/modules/measure/tune"})},
+	{Path: "internal/modules/measure/compare", May: []string{"internal/term", "judge", "judge/eval"}},
+	{Path: "internal/modules/measure/report", May: []string{"judge", "judge/eval", "internal/modules/measure/compare"}},
 	{Path: "internal/modules/measure/label", May: []string{"judge", "judge/eval"}},
 	{Path: "internal/modules/measure/tune", May: []string{"judge", "judge/eval"}},
 	{Path: "internal/modules/postgres", May: slices.Concat(tableDriver, []string{"engine/store/driver", "internal/module"})},
@@ -205,8 +207,8 @@ var Packages = []Package{
 	{Path: "cmd/gavel/internal/measure", May: append(program, "cmd/gavel/internal/setup")},
 	{Path: "cmd/gavel/internal/review", May: append(program, "cmd/gavel/internal/setup")},
 	{Path: "cmd/gavel/internal/serve", May: append(program, "cmd/gavel/internal/setup")},
-	// Only tests of the command import upstream.
-	{Path: "cmd/gavel", May: slices.Concat(program, commands, modules, []string{"internal/upstream", "cmd/gavel/internal/earlyworker", "internal/modules/hook/agent"})},
+	// Only tests of the command import upstream and packages below modules.
+	{Path: "cmd/gavel", May: slices.Concat(program, commands, modules, []string{"internal/upstream", "cmd/gavel/internal/earlyworker", "internal/modules/hook/agent", "internal/modules/measure/compare", "internal/modules/measure/report"})},
 }
 
 // Doors lists the heavy dependencies and who may import them. .golangci.yml repeats it for editors, and a test keeps

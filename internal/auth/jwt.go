@@ -84,7 +84,7 @@ func (i Issuer) problem() string {
 		}
 	}
 	for _, r := range append(slices.Collect(maps.Values(i.Roles)), i.DefaultRole) {
-		if r != "" && !slices.Contains(strength, r) {
+		if r != "" && !slices.Contains(roleRank, r) {
 			return fmt.Sprintf("there is no role %q", r)
 		}
 	}
@@ -102,8 +102,8 @@ func (i Issuer) mayFetch(u *url.URL) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && i.PrivateNetwork && (host == "localhost" || host == "127.0.0.1" || host == "::1")
 }
 
-// strength orders the roles from weakest to strongest, for callers with several.
-var strength = []engine.Role{engine.RoleAuditor, engine.RoleAgent, engine.RoleReviewer, engine.RoleOperator}
+// roleRank orders the roles from weakest to strongest, for callers with several.
+var roleRank = []engine.Role{engine.RoleAuditor, engine.RoleAgent, engine.RoleReviewer, engine.RoleOperator}
 
 // JWT authenticates tokens signed by an issuer.
 type JWT struct {
@@ -128,7 +128,7 @@ func NewJWT(i Issuer) (*JWT, error) {
 		guard.Transport().TLSClientConfig = &tls.Config{RootCAs: i.Roots, MinVersion: tls.VersionTLS12}
 	}
 	j := &JWT{issuer: i, now: time.Now}
-	j.keys = &keySet{issuer: i, client: &http.Client{Transport: capped{guard.Transport()}, Timeout: fetchTime, CheckRedirect: i.redirect}, now: time.Now}
+	j.keys = &keySet{issuer: i, client: &http.Client{Transport: cappedTransport{guard.Transport()}, Timeout: fetchTimeout, CheckRedirect: i.redirect}, now: time.Now}
 	j.verifier = oidc.NewVerifier(i.URL, j.keys, &oidc.Config{
 		SkipClientIDCheck:    true, // an access token names audiences, which are checked here
 		SupportedSigningAlgs: i.Algorithms,
@@ -154,7 +154,7 @@ func (j *JWT) Authenticate(ctx context.Context, bearer string) (Identity, error)
 		return Identity{}, ErrBadCredential
 	}
 	var away error // the library converts a key set's error to text
-	token, err := j.verifier.Verify(context.WithValue(ctx, awayKey{}, &away), bearer)
+	token, err := j.verifier.Verify(context.WithValue(ctx, unavailableKey{}, &away), bearer)
 	switch {
 	case away != nil:
 		return Identity{}, away
@@ -225,13 +225,13 @@ func (j *JWT) role(claims map[string]json.RawMessage) engine.Role {
 	best := -1
 	if j.issuer.RoleClaim != "" {
 		for _, value := range claimTexts(claims[j.issuer.RoleClaim]) {
-			best = max(best, slices.Index(strength, j.issuer.Roles[value]))
+			best = max(best, slices.Index(roleRank, j.issuer.Roles[value]))
 		}
 	}
 	if best < 0 {
 		return j.issuer.DefaultRole
 	}
-	return strength[best]
+	return roleRank[best]
 }
 
 // claimTexts returns the values of a claim that is a string or a list of strings; nil for anything else.

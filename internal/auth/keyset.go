@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	// fetchTime limits a request to an issuer, maxDocument the bytes of its response.
-	fetchTime   = 10 * time.Second
-	maxDocument = 1 << 20
-	// keysFor is how long keys are used before they are fetched again. A withdrawn key is rejected within this time.
-	keysFor = 10 * time.Minute
-	// staleFor is how long keys are used if the issuer does not respond.
-	staleFor = time.Hour
-	// patience is how long a caller waits for new keys if old ones can still be used.
-	patience = 2 * time.Second
-	// refetchAfter limits how often tokens with unknown keys, which anyone can create, cause a request.
-	refetchAfter = 10 * time.Second
+	// fetchTimeout limits a request to an issuer, maxDocument the bytes of its response.
+	fetchTimeout = 10 * time.Second
+	maxDocument  = 1 << 20
+	// keyMaxAge is how long keys are used before they are fetched again. A withdrawn key is rejected within this time.
+	keyMaxAge = 10 * time.Minute
+	// staleKeyMaxAge is how long keys are used if the issuer does not respond.
+	staleKeyMaxAge = time.Hour
+	// refreshWait is how long a caller waits for new keys if old ones can still be used.
+	refreshWait = 2 * time.Second
+	// refetchInterval limits how often tokens with unknown keys, which anyone can create, cause a request.
+	refetchInterval = 10 * time.Second
 )
 
-// awayKey is the context key of the *error that a keySet sets if the keys are unavailable.
-type awayKey struct{}
+// unavailableKey is the context key of the *error that a keySet sets if the keys are unavailable.
+type unavailableKey struct{}
 
 // keySet holds an issuer's keys, which are fetched when needed. It implements oidc.KeySet.
 type keySet struct {
@@ -67,7 +67,7 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 	for _, refresh := range []bool{false, true} {
 		keys, err := k.get(ctx, refresh)
 		if err != nil {
-			if away, ok := ctx.Value(awayKey{}).(*error); ok {
+			if away, ok := ctx.Value(unavailableKey{}).(*error); ok {
 				*away = err
 			}
 			return nil, err
@@ -109,15 +109,15 @@ func (k *keySet) get(ctx context.Context, refresh bool) ([]jose.JSONWebKey, erro
 	for {
 		k.mu.Lock()
 		now := k.now()
-		fresh := !k.fetched.IsZero() && now.Sub(k.fetched) < keysFor
-		recent := !k.tried.IsZero() && now.Sub(k.tried) < refetchAfter
+		fresh := !k.fetched.IsZero() && now.Sub(k.fetched) < keyMaxAge
+		recent := !k.tried.IsZero() && now.Sub(k.tried) < refetchInterval
 		switch {
 		case fresh && (!refresh || recent):
 			defer k.mu.Unlock()
 			return k.keys, nil
 		case recent && k.asking == nil && k.failed != nil:
 			defer k.mu.Unlock()
-			if !k.fetched.IsZero() && now.Sub(k.fetched) < staleFor {
+			if !k.fetched.IsZero() && now.Sub(k.fetched) < staleKeyMaxAge {
 				return k.keys, nil
 			}
 			return nil, k.failed
@@ -126,13 +126,13 @@ func (k *keySet) get(ctx context.Context, refresh bool) ([]jose.JSONWebKey, erro
 			go k.fetch(context.WithoutCancel(ctx)) // others may wait for it after this caller has left
 		}
 		asking, stale := k.asking, k.keys
-		if k.fetched.IsZero() || now.Sub(k.fetched) >= staleFor {
+		if k.fetched.IsZero() || now.Sub(k.fetched) >= staleKeyMaxAge {
 			stale = nil
 		}
 		k.mu.Unlock()
 		var enough <-chan time.Time // limits the wait if old keys are usable
 		if stale != nil {
-			enough = time.After(patience)
+			enough = time.After(refreshWait)
 		}
 		select {
 		case <-asking:
@@ -147,7 +147,7 @@ func (k *keySet) get(ctx context.Context, refresh bool) ([]jose.JSONWebKey, erro
 
 // fetch requests the keys once.
 func (k *keySet) fetch(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 2*fetchTime)
+	ctx, cancel := context.WithTimeout(ctx, 2*fetchTimeout)
 	defer cancel()
 	keys, err := k.requestKeys(ctx)
 	k.mu.Lock()
@@ -211,11 +211,11 @@ func publicKeys(all []jose.JSONWebKey) []jose.JSONWebKey {
 	return out
 }
 
-// capped limits how much of a response is read.
-type capped struct{ next http.RoundTripper }
+// cappedTransport limits how much of a response is read.
+type cappedTransport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (c capped) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c cappedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := c.next.RoundTrip(r)
 	if err != nil {
 		return nil, err

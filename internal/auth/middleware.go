@@ -82,7 +82,7 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Header = maps.Clone(r.Header)
 		r.Header.Del("Authorization")
 		if r.Method == http.MethodGet { // any GET may be a stream, whatever its Accept header says
-			ctx, stop := g.whileValid(r.Context())
+			ctx, stop := g.contextWhileValid(r.Context())
 			defer stop()
 			r = r.WithContext(ctx)
 		}
@@ -105,9 +105,9 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// whileValid returns a context that ends when the credential is no longer valid. If the check is not possible, it
+// contextWhileValid returns a context that ends when the credential is no longer valid. If the check is not possible, it
 // continues, because the stream was admitted before.
-func (g *gatekeeper) whileValid(parent context.Context) (ctx context.Context, stop func()) {
+func (g *gatekeeper) contextWhileValid(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	ended := make(chan struct{})
 	go func() {
@@ -169,9 +169,9 @@ func RateLimit(perSecond float64, burst int) func(http.Handler) http.Handler {
 	}
 }
 
-// mostRemembered limits how many principals, and how many addresses with bad credentials, are remembered. The least
+// maxRemembered limits how many principals, and how many addresses with bad credentials, are remembered. The least
 // recently seen are forgotten.
-const mostRemembered = 10_000
+const maxRemembered = 10_000
 
 type limiter struct {
 	limit rate.Limit
@@ -189,7 +189,7 @@ func (l *limiter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		listen.WriteProblem(w, http.StatusUnauthorized, "unauthenticated", "Send a token: Authorization: Bearer TOKEN.")
 		return
 	}
-	if wait := l.take(id, time.Now()); wait > 0 {
+	if wait := l.reserve(id, time.Now()); wait > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 		listen.WriteProblem(w, http.StatusTooManyRequests, string(engine.CodeRateLimited), fmt.Sprintf("Too many requests: a principal may send %v a second, in bursts of up to %d (--rate, --rate-burst; serve.rate, serve.rateBurst). Wait for the time in Retry-After, and send fewer.", float64(l.limit), l.burst))
 		return
@@ -197,8 +197,8 @@ func (l *limiter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.next.ServeHTTP(w, r)
 }
 
-// take reserves a request, or returns how long to wait.
-func (l *limiter) take(id Identity, now time.Time) time.Duration {
+// reserve reserves a request, or returns how long to wait.
+func (l *limiter) reserve(id Identity, now time.Time) time.Duration {
 	if id.Role == engine.RoleOperator {
 		return 0
 	}
@@ -223,20 +223,20 @@ type failures struct {
 	span  time.Duration
 
 	mu   sync.Mutex
-	seen *simplelru.LRU[netip.Prefix, failing]
+	seen *simplelru.LRU[netip.Prefix, failureCount]
 }
 
-type failing struct {
+type failureCount struct {
 	since time.Time
 	n     int
 }
 
 func newFailures(limit int, span time.Duration) *failures {
-	return &failures{limit: limit, span: span, seen: newLRU[netip.Prefix, failing]()}
+	return &failures{limit: limit, span: span, seen: newLRU[netip.Prefix, failureCount]()}
 }
 
 func newLRU[K comparable, V any]() *simplelru.LRU[K, V] {
-	kept, _ := simplelru.NewLRU[K, V](mostRemembered, nil) // an error is only possible for a size below 1
+	kept, _ := simplelru.NewLRU[K, V](maxRemembered, nil) // an error is only possible for a size below 1
 	return kept
 }
 
@@ -246,7 +246,7 @@ func (f *failures) recordFailure(from netip.Prefix, now time.Time) time.Duration
 	defer f.mu.Unlock()
 	was, _ := f.seen.Get(from)
 	if now.Sub(was.since) >= f.span {
-		was = failing{since: now}
+		was = failureCount{since: now}
 	}
 	was.n++
 	f.seen.Add(from, was)

@@ -138,10 +138,10 @@ func TestFailuresAreForgotten(t *testing.T) {
 	if wait := f.recordFailure(from, now.Add(time.Minute)); wait != 0 {
 		t.Errorf("a minute later waits %s", wait)
 	}
-	for i := range 3 * mostRemembered {
+	for i := range 3 * maxRemembered {
 		f.recordFailure(listen.AddressOf(fmt.Sprintf("10.%d.%d.%d:1", i>>16, i>>8&255, i&255)), now)
 	}
-	if f.seen.Len() > mostRemembered {
+	if f.seen.Len() > maxRemembered {
 		t.Errorf("%d addresses are kept", f.seen.Len())
 	}
 }

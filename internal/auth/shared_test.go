@@ -183,7 +183,7 @@ func TestHanging(t *testing.T) {
 				}
 				time.Sleep(300 * time.Millisecond) //nolint:forbidigo // synctest
 			}
-			if waited := time.Since(began) - 20*300*time.Millisecond; waited > loadTime || db.asked.Load()-asked != 1 {
+			if waited := time.Since(began) - 20*300*time.Millisecond; waited > loadTimeout || db.asked.Load()-asked != 1 {
 				t.Errorf("waited %v, asked %d times", waited, db.asked.Load()-asked)
 			}
 			close(db.hangs)

@@ -68,7 +68,7 @@ func decodeTokens(where string, raw []byte) (map[string]Token, error) {
 	}
 	out := make(map[string]Token, len(doc.Tokens))
 	for _, token := range doc.Tokens {
-		if token.ID == "" || token.Principal == "" || len(token.Digest) != 64 || !slices.Contains(strength, token.Role) || out[token.ID].ID != "" {
+		if token.ID == "" || token.Principal == "" || len(token.Digest) != 64 || !slices.Contains(roleRank, token.Role) || out[token.ID].ID != "" {
 			return nil, fmt.Errorf("%s is damaged: the token %q is incomplete or duplicate", where, token.ID)
 		}
 		out[token.ID] = token
@@ -185,11 +185,11 @@ func (f *tokensInFile) update(edit func(map[string]Token) error) (map[string]Tok
 // tokensEntry is the name of the tokens among a database's entries.
 const tokensEntry = "tokens"
 
-// loadTime limits how long a request waits for the database to report whether the tokens changed. updateTime limits a
+// loadTimeout limits how long a request waits for the database to report whether the tokens changed. updateTimeout limits a
 // change.
 const (
-	loadTime   = 2 * time.Second
-	updateTime = 15 * time.Second
+	loadTimeout   = 2 * time.Second
+	updateTimeout = 15 * time.Second
 )
 
 // tokensInDatabase holds the tokens of a database. The entry is an HMAC-SHA256 followed by the document.
@@ -197,15 +197,15 @@ type tokensInDatabase struct {
 	entries store.Entries
 	key     []byte
 
-	looked  time.Time
-	looking chan look // pending query; nil if there is none
-	seen    int64     // the version of byID; 0 for none
-	byID    map[string]Token
-	failed  error // error of the last look
+	lastQuery time.Time
+	query     chan queryResult // pending query; nil if there is none
+	seen      int64            // the version of byID; 0 for none
+	byID      map[string]Token
+	failed    error // error of the last look
 }
 
-// look is the result of a query to the database.
-type look struct {
+// queryResult is the result of a query to the database.
+type queryResult struct {
 	store.Entry
 	err error
 }
@@ -214,37 +214,37 @@ var errNoAnswer = errors.New("cannot read the tokens: the database does not answ
 
 func (d *tokensInDatabase) load(maxAge time.Duration) (map[string]Token, error) {
 	switch {
-	case time.Since(d.looked) < maxAge:
-	case d.looking != nil: // an earlier request has already waited for it
-		d.look(0)
+	case time.Since(d.lastQuery) < maxAge:
+	case d.query != nil: // an earlier request has already waited for it
+		d.refresh(0)
 	default:
-		d.look(loadTime)
+		d.refresh(loadTimeout)
 	}
 	return d.byID, d.failed
 }
 
-// look reads the tokens if they changed. It waits at most this long for the database; after that, the query continues
+// refresh reads the tokens if they changed. It waits at most this long for the database; after that, the query continues
 // in the background.
-func (d *tokensInDatabase) look(wait time.Duration) {
-	if d.looking == nil {
-		answer, seen := make(chan look, 1), d.seen
-		d.looking = answer
+func (d *tokensInDatabase) refresh(wait time.Duration) {
+	if d.query == nil {
+		answer, seen := make(chan queryResult, 1), d.seen
+		d.query = answer
 		go func() {
 			e, err := d.entries.Entry(context.Background(), tokensEntry, seen)
-			answer <- look{e, err}
+			answer <- queryResult{e, err}
 		}()
 	}
-	if l, ok := await(d.looking, wait); ok {
-		d.looking = nil
-		d.take(l)
+	if l, ok := waitForResult(d.query, wait); ok {
+		d.query = nil
+		d.apply(l)
 	} else {
 		d.failed = errNoAnswer
 	}
-	d.looked = time.Now()
+	d.lastQuery = time.Now()
 }
 
-// await returns a result that is ready or arrives in time.
-func await(answer <-chan look, wait time.Duration) (l look, ok bool) {
+// waitForResult returns a result that is ready or arrives in time.
+func waitForResult(answer <-chan queryResult, wait time.Duration) (l queryResult, ok bool) {
 	select {
 	case l = <-answer:
 		return l, true
@@ -254,11 +254,11 @@ func await(answer <-chan look, wait time.Duration) (l look, ok bool) {
 	case l = <-answer:
 		return l, true
 	case <-time.After(wait):
-		return look{}, false
+		return queryResult{}, false
 	}
 }
 
-func (d *tokensInDatabase) take(l look) {
+func (d *tokensInDatabase) apply(l queryResult) {
 	switch {
 	case errors.Is(l.err, store.ErrNotFound):
 		d.seen, d.byID, d.failed = 0, nil, nil
@@ -289,10 +289,10 @@ func (d *tokensInDatabase) mac(raw []byte) []byte {
 
 // update writes unless another process has written since it read; in that case it starts again.
 func (d *tokensInDatabase) update(edit func(map[string]Token) error) (map[string]Token, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), updateTime)
+	ctx, cancel := context.WithTimeout(context.Background(), updateTimeout)
 	defer cancel()
 	for {
-		if d.look(updateTime); d.failed != nil {
+		if d.refresh(updateTimeout); d.failed != nil {
 			return nil, d.failed
 		}
 		next, err := editTokens(d.byID, edit)

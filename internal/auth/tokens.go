@@ -22,10 +22,10 @@ var ErrNoToken = errors.New("no such token")
 type Tokens struct {
 	now func() time.Time
 
-	mu   sync.Mutex
-	kept storage
-	byID map[string]Token     // as loaded; never modified
-	used map[string]time.Time // not yet written
+	mu      sync.Mutex
+	storage storage
+	byID    map[string]Token     // as loaded; never modified
+	used    map[string]time.Time // not yet written
 }
 
 // storage is the place where tokens are stored. Its methods are never called concurrently.
@@ -38,7 +38,7 @@ type storage interface {
 }
 
 func newTokens(kept storage) (*Tokens, error) {
-	t := &Tokens{now: time.Now, kept: kept, used: map[string]time.Time{}}
+	t := &Tokens{now: time.Now, storage: kept, used: map[string]time.Time{}}
 	_, err := t.List()
 	return t, err
 }
@@ -46,8 +46,8 @@ func newTokens(kept storage) (*Tokens, error) {
 // The maximum age of the loaded tokens when a known or an unknown token is checked. It matters for a database, where
 // each load is a network query. An unknown token may be new, so its limit is shorter.
 const (
-	knownAge   = 250 * time.Millisecond
-	unknownAge = 10 * time.Millisecond
+	maxKnownAge   = 250 * time.Millisecond
+	maxUnknownAge = 10 * time.Millisecond
 )
 
 // Authenticate implements Authenticator.
@@ -61,9 +61,9 @@ func (t *Tokens) Authenticate(_ context.Context, bearer string) (Identity, error
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	err := t.refresh(knownAge)
+	err := t.refresh(maxKnownAge)
 	if _, known := t.byID[form[1]]; err == nil && !known {
-		err = t.refresh(unknownAge)
+		err = t.refresh(maxUnknownAge)
 	}
 	if err != nil {
 		return Identity{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -78,7 +78,7 @@ func (t *Tokens) Authenticate(_ context.Context, bearer string) (Identity, error
 }
 
 func (t *Tokens) refresh(maxAge time.Duration) error {
-	byID, err := t.kept.load(maxAge)
+	byID, err := t.storage.load(maxAge)
 	t.byID = byID
 	return err
 }
@@ -191,7 +191,7 @@ func (t *Tokens) RecordUse() error {
 func (t *Tokens) update(edit func(byID map[string]Token) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	byID, err := t.kept.update(func(byID map[string]Token) error {
+	byID, err := t.storage.update(func(byID map[string]Token) error {
 		if err := edit(byID); err != nil {
 			return err
 		}

@@ -80,23 +80,23 @@ func (s *States) Open(sealed string, binding []byte) (string, error) {
 // Values of a use's counter: allowed after AllowUse, and both once it was used. An expired counter restarts, so its
 // value is used.
 const (
-	allowed = 1
-	used    = 2
-	both    = allowed + used
+	useAllowed         = 1
+	useSpent           = 2
+	useAllowedAndSpent = useAllowed + useSpent
 )
 
 // AllowUse returns the name of a single use, which Use accepts within the given lifetime.
 func (s *States) AllowUse(ctx context.Context, lasts time.Duration) (name string, err error) {
 	name = rand.Text()
-	_, err = s.count(ctx, store.Addition{Name: useCounter + name, Add: allowed, Lifetime: lasts})
+	_, err = s.count(ctx, store.Addition{Name: useCounter + name, Add: useAllowed, Lifetime: lasts})
 	return name, err
 }
 
 // Use marks a use as used and returns its remaining lifetime. It returns ErrState if the use was already used or has
 // expired.
 func (s *States) Use(ctx context.Context, name string) (left time.Duration, err error) {
-	c, err := s.count(ctx, store.Addition{Name: useCounter + name, Add: used, Max: both, Lifetime: time.Minute})
-	if err == nil && (c.Full || c.N != both) {
+	c, err := s.count(ctx, store.Addition{Name: useCounter + name, Add: useSpent, Max: useAllowedAndSpent, Lifetime: time.Minute})
+	if err == nil && (c.Full || c.N != useAllowedAndSpent) {
 		err = ErrState
 	}
 	return c.Left, err

@@ -30,9 +30,9 @@ type Cost struct {
 	Memory uint64 // peak of live memory, minus the memory in use before
 }
 
-// Bound fails the test if read costs more than a text of size bytes may. It repeats a round that exceeds the limit,
+// CheckBound fails the test if read costs more than a text of size bytes may. It repeats a round that exceeds the limit,
 // because noise of the machine can only add to the cost.
-func Bound(t T, size int, read func()) {
+func CheckBound(t T, size int, read func()) {
 	t.Helper()
 	share := max(float64(size)/unit, 0.25)
 	mostTime, mostMemory := time.Duration(share*slowdown*float64(Time)), uint64(share*float64(Memory))
@@ -50,12 +50,12 @@ func Bound(t T, size int, read func()) {
 	t.Errorf("%d bytes cost %v and %d KiB; at most %v and %d KiB are allowed", size, least.Time, least.Memory>>10, mostTime, mostMemory>>10)
 }
 
-var one sync.Mutex // serialises measurements: both figures are for the whole process
+var measuring sync.Mutex // serialises measurements: both figures are for the whole process
 
 // measureCost measures once. A memory figure of at most enough bytes may be the amount allocated instead of the peak.
 func measureCost(read func(), enough uint64) Cost {
-	one.Lock()
-	defer one.Unlock()
+	measuring.Lock()
+	defer measuring.Unlock()
 	allocated := func() uint64 {
 		sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 		metrics.Read(sample)

@@ -20,7 +20,7 @@ func TestBoundTellsGarbageFromWhatIsHeld(t *testing.T) {
 	}{"held": {many, true}, "dropped": {1, false}} {
 		t.Run(name, func(t *testing.T) {
 			var got failures
-			Bound(&got, unit/4, func() {
+			CheckBound(&got, unit/4, func() {
 				held := make([][]byte, c.held)
 				for i := range many {
 					held[i%c.held] = make([]byte, 8<<10)

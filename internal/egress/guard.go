@@ -74,7 +74,7 @@ func (g *Guard) checkAddress(network, address string, _ syscall.RawConn) error {
 	if g.Exempt[ap] {
 		return nil
 	}
-	if a := ap.Addr(); Never(a) || !g.private && !Public(a) {
+	if a := ap.Addr(); IsNeverAllowed(a) || !g.private && !IsPublic(a) {
 		return ErrBlocked
 	}
 	return nil
@@ -94,7 +94,7 @@ func LoadRoots(file string) (*x509.CertPool, error) {
 }
 
 // The ranges of IPv6 addresses that embed an IPv4 address, and its offset in bytes.
-var embedded = []struct {
+var embeddedPrefixes = []struct {
 	prefix netip.Prefix
 	at     int
 }{
@@ -104,13 +104,13 @@ var embedded = []struct {
 	{netip.MustParsePrefix("::/96"), 12},           // IPv4-compatible, long deprecated
 }
 
-// plainAddr returns the address that a packet finally reaches.
-func plainAddr(a netip.Addr) netip.Addr {
+// effectiveAddr returns the address that a packet finally reaches.
+func effectiveAddr(a netip.Addr) netip.Addr {
 	a = a.WithZone("").Unmap()
 	if a == netip.IPv6Loopback() || a == netip.IPv6Unspecified() {
 		return a
 	}
-	for _, e := range embedded {
+	for _, e := range embeddedPrefixes {
 		if e.prefix.Contains(a) {
 			b := a.As16()
 			return netip.AddrFrom4([4]byte(b[e.at : e.at+4]))
@@ -127,21 +127,21 @@ func parsePrefixes(texts ...string) []netip.Prefix {
 	return out
 }
 
-// metadata contains the addresses at which clouds give secrets to any request from inside. No legitimate service of a
+// metadataAddrs contains the addresses at which clouds give secrets to any request from inside. No legitimate service of a
 // private network uses them.
-var metadata = parsePrefixes(
+var metadataAddrs = parsePrefixes(
 	"169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "169.254.42.42/32", "169.254.0.23/32",
 	"100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
 	"fd00:ec2::/32", "fd20:ce::254/128", "fd00:42::42/128", "fd00:a9fe:a9fe::/48",
 )
 
-// inner contains ranges in which clouds and translators form addresses with an embedded IPv4 address: at the end,
+// embeddedRanges contains ranges in which clouds and translators form addresses with an embedded IPv4 address: at the end,
 // such as fe80::a9fe:a9fe, or around bits 64 to 71 (RFC 6052).
-var inner = parsePrefixes("fe80::/10", "fc00::/7", "64:ff9b:1::/48")
+var embeddedRanges = parsePrefixes("fe80::/10", "fc00::/7", "64:ff9b:1::/48")
 
-// special contains every range that is not part of the public internet and for which netip has no method (IANA
+// specialRanges contains every range that is not part of the public internet and for which netip has no method (IANA
 // special-purpose registries).
-var special = parsePrefixes(
+var specialRanges = parsePrefixes(
 	"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
 	"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
 	"64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16", "fec0::/10",
@@ -151,24 +151,24 @@ func isWithin(a netip.Addr, ranges []netip.Prefix) bool {
 	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// Never reports whether an address may never be dialled, whatever is configured.
-func Never(a netip.Addr) bool { return isNeverAllowed(plainAddr(a)) }
+// IsNeverAllowed reports whether an address may never be dialled, whatever is configured.
+func IsNeverAllowed(a netip.Addr) bool { return isNeverAllowed(effectiveAddr(a)) }
 
-// Public reports whether an address belongs to the public internet.
-func Public(a netip.Addr) bool { return isPublic(plainAddr(a)) && !Never(a) }
+// IsPublic reports whether an address belongs to the public internet.
+func IsPublic(a netip.Addr) bool { return isPublic(effectiveAddr(a)) && !IsNeverAllowed(a) }
 
 func isNeverAllowed(a netip.Addr) bool {
-	if isWithin(a, inner) {
+	if isWithin(a, embeddedRanges) {
 		b := a.As16()
 		for _, v4 := range [][4]byte{{b[12], b[13], b[14], b[15]}, {b[6], b[7], b[9], b[10]}} {
-			if isWithin(netip.AddrFrom4(v4), metadata) {
+			if isWithin(netip.AddrFrom4(v4), metadataAddrs) {
 				return true
 			}
 		}
 	}
-	return a.IsUnspecified() || a.IsMulticast() || isWithin(a, metadata)
+	return a.IsUnspecified() || a.IsMulticast() || isWithin(a, metadataAddrs)
 }
 
 func isPublic(a netip.Addr) bool {
-	return a.IsGlobalUnicast() && !a.IsPrivate() && !isWithin(a, special)
+	return a.IsGlobalUnicast() && !a.IsPrivate() && !isWithin(a, specialRanges)
 }

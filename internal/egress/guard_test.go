@@ -25,9 +25,9 @@ func TestGuard(t *testing.T) {
 	} {
 		a := netip.MustParseAddr(text)
 		got := "private"
-		if egress.Never(a) {
+		if egress.IsNeverAllowed(a) {
 			got = "never"
-		} else if egress.Public(a) {
+		} else if egress.IsPublic(a) {
 			got = "public"
 		}
 		if got != want {

@@ -15,14 +15,14 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// patience is how long a caller without a deadline waits for a run.
-var patience = 20 * time.Second
+// backgroundWait is how long a caller without a deadline waits for a run.
+var backgroundWait = 20 * time.Second
 
 const (
 	// reserve is the time that a caller has left when it stops waiting.
 	reserve = 500 * time.Millisecond
-	// pollEvery is how often a caller checks whether a run that another caller started has ended.
-	pollEvery = 50 * time.Millisecond
+	// pollInterval is how often a caller checks whether a run that another caller started has ended.
+	pollInterval = 50 * time.Millisecond
 )
 
 // background is a command that runs in a separate process, which outlives its callers. Concurrent callers share one
@@ -61,7 +61,7 @@ func (b *background) fetch(ctx context.Context, kept results, r judge.EvidenceRe
 		return startFailure(err), nil
 	}
 	for died := false; ; {
-		tree, err := j.look(ctx)
+		tree, err := j.digestTree(ctx)
 		if err != nil {
 			return failUnlessEnded(ctx, "the state of its files cannot be determined: %v", err)
 		}
@@ -70,7 +70,7 @@ func (b *background) fetch(ctx context.Context, kept results, r judge.EvidenceRe
 		if maxAge > 0 {
 			maxAge = max(maxAge, time.Since(asked)) // a run that ended after the call began is never too old
 		}
-		if last.counts(tree, maxAge, time.Now()) {
+		if last.isValid(tree, maxAge, time.Now()) {
 			return last.result(), nil
 		}
 		var own <-chan process.Detached
@@ -106,7 +106,7 @@ func waitFor(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return time.Until(deadline) - reserve
 	}
-	return patience
+	return backgroundWait
 }
 
 // newJob builds the job for a runner. The caller reports an error as a failure to start the command.
@@ -150,7 +150,7 @@ func (j job) start(runner string, lookup func(string) (string, bool)) (<-chan pr
 // wait waits until a run has ended: the caller's own, or another caller's if own is nil. It returns false if the time
 // expires first.
 func (j job) wait(ctx context.Context, own <-chan process.Detached, expired <-chan time.Time) (end process.Detached, ended bool) {
-	poll := time.NewTicker(pollEvery)
+	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	for {
 		select {

@@ -45,9 +45,9 @@ var relays = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(ssh|rsh|remsh|mosh|plink|dbclient|watch|parallel)$`)
 })
 
-// inCode returns why an argument must not follow words, or "" if no problem is known. The program need not be the
+// explainCode returns why an argument must not follow words, or "" if no problem is known. The program need not be the
 // first word, because of env, timeout and docker exec. patterned reports whether the argument has a pattern.
-func inCode(words []string, t template, patterned bool) string {
+func explainCode(words []string, t template, patterned bool) string {
 	for at, word := range words {
 		name := programName(word)
 		if relays().MatchString(name) && !patterned {

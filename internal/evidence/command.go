@@ -19,9 +19,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// grace is how long a killed command may take to end, and its output to be read. It matters only for processes that a
+// killGrace is how long a killed command may take to end, and its output to be read. It matters only for processes that a
 // command left in another session, or that the kernel cannot end.
-const grace = time.Second
+const killGrace = time.Second
 
 type command struct {
 	argv    []template
@@ -90,7 +90,7 @@ func (c *command) run(ctx context.Context, argv []string) judge.FetchResult {
 	case <-ctx.Done():
 		select {
 		case <-ended:
-		case <-time.After(3 * grace): // the kernel is blocking it
+		case <-time.After(3 * killGrace): // the kernel is blocking it
 		}
 		return failedFetch(judge.FailureTimeout, "")
 	}
@@ -105,7 +105,7 @@ func (c *command) run(ctx context.Context, argv []string) judge.FetchResult {
 func endWithContext(cmd *exec.Cmd) *atomic.Bool {
 	var killed atomic.Bool
 	kill := cmd.Cancel
-	cmd.WaitDelay = grace
+	cmd.WaitDelay = killGrace
 	cmd.Cancel = func() error {
 		killed.Store(true)
 		return kill()
@@ -144,7 +144,7 @@ func (c *command) start(cmd *exec.Cmd, sink io.Writer) (<-chan struct{}, error) 
 		<-ended
 		select {
 		case <-copied:
-		case <-time.After(grace):
+		case <-time.After(killGrace):
 		}
 		r.Close()
 	}()

@@ -102,12 +102,12 @@ func (c *compiler) compile(s Source) *source {
 	return out
 }
 
-// forCommands and forAddresses report which of the keys for only one kind of source are set.
-func (s Source) forCommands() map[string]bool {
+// commandKeys and addressKeys report which of the keys for only one kind of source are set.
+func (s Source) commandKeys() map[string]bool {
 	return map[string]bool{"directory": s.Directory != "", "environment": s.Environment != nil, "set": s.Set != nil, "background": s.Background, "tree": s.Tree != ""}
 }
 
-func (s Source) forAddresses() map[string]bool {
+func (s Source) addressKeys() map[string]bool {
 	return map[string]bool{"headers": s.Headers != nil, "hosts": s.Hosts != nil, "accept": s.Accept != nil, "privateNetwork": s.PrivateNetwork}
 }
 
@@ -158,7 +158,7 @@ func (c *compiler) rejectForeignKeys(what string, keys map[string]bool) {
 }
 
 func (c *compiler) command(s Source) (*command, []string) {
-	c.rejectForeignKeys("addresses", s.forAddresses())
+	c.rejectForeignKeys("addresses", s.addressKeys())
 	out := &command{limit: s.MaxOutput, output: cmp.Or(s.Output, OutputText)}
 	var used []string
 	for i, text := range s.Command {
@@ -172,7 +172,7 @@ func (c *compiler) command(s Source) (*command, []string) {
 		case i == 0 && !t.isFixed():
 			c.fail(at, "an argument must not choose the program")
 		case !t.isFixed():
-			if problem := inCode(s.Command[:i], t, hasPatterns(t, s.Arguments)); problem != "" {
+			if problem := explainCode(s.Command[:i], t, hasPatterns(t, s.Arguments)); problem != "" {
 				c.fail(at, "%s", problem)
 			}
 		}
@@ -212,7 +212,7 @@ func hasPatterns(t template, declared map[string]Argument) bool {
 }
 
 func (c *compiler) address(s Source) (*address, []string) {
-	c.rejectForeignKeys("commands", s.forCommands())
+	c.rejectForeignKeys("commands", s.commandKeys())
 	out := &address{limit: s.MaxOutput, output: cmp.Or(s.Output, OutputJSON), accept: s.Accept}
 	for i, status := range s.Accept {
 		if status < 200 || status > 599 || status/100 == 3 {
@@ -242,8 +242,8 @@ func (c *compiler) address(s Source) (*address, []string) {
 }
 
 func (c *compiler) tool(s Source) *tool {
-	c.rejectForeignKeys("addresses", s.forAddresses())
-	c.rejectForeignKeys("commands", s.forCommands())
+	c.rejectForeignKeys("addresses", s.addressKeys())
+	c.rejectForeignKeys("commands", s.commandKeys())
 	if s.Output == OutputNone {
 		c.fail("/output", "the output of a tool must be text or json")
 	}

@@ -25,21 +25,21 @@ func failedFetch(f judge.EvidenceFailure, format string, args ...any) judge.Fetc
 // objectWriter writes a JSON object key by key.
 type objectWriter struct{ b bytes.Buffer }
 
-func (d *objectWriter) set(key string, value any) {
-	d.b.WriteByte("{,"[min(d.b.Len(), 1)])
-	d.write(key)
-	d.b.WriteByte(':')
-	d.write(value)
+func (w *objectWriter) set(key string, value any) {
+	w.b.WriteByte("{,"[min(w.b.Len(), 1)])
+	w.write(key)
+	w.b.WriteByte(':')
+	w.write(value)
 }
 
-func (d *objectWriter) write(value any) {
+func (w *objectWriter) write(value any) {
 	text, _ := document.Marshal(value) // cannot fail: the values are strings, numbers and checked JSON
-	d.b.Write(text)
+	w.b.Write(text)
 }
 
-func (d *objectWriter) end() json.RawMessage {
-	d.b.WriteByte('}')
-	return d.b.Bytes()
+func (w *objectWriter) end() json.RawMessage {
+	w.b.WriteByte('}')
+	return w.b.Bytes()
 }
 
 // checkJSON describes what is wrong with a JSON value, without quoting it, or returns "".

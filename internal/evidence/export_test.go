@@ -77,14 +77,14 @@ func CheckValue(value string) string {
 
 // Bound returns the time limit of a fetch.
 func Bound(m *Manager, source string, asked time.Duration) time.Duration {
-	return m.sources[source].boundTimeout(asked)
+	return m.sources[source].limitTimeout(asked)
 }
 
 // Tests wait only where they set a deadline.
-func init() { patience = time.Millisecond }
+func init() { backgroundWait = time.Millisecond }
 
 // Counts reports whether an outcome that ended at a given time is valid.
 func Counts(ended time.Time, failure judge.EvidenceFailure, sameTree bool, maxAge time.Duration, now time.Time) bool {
 	o := outcome{Tree: "sha256:a", Ended: ended, Failure: failure}
-	return o.counts(map[bool]string{true: "sha256:a", false: "sha256:b"}[sameTree], maxAge, now)
+	return o.isValid(map[bool]string{true: "sha256:a", false: "sha256:b"}[sameTree], maxAge, now)
 }

@@ -208,7 +208,7 @@ func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly b
 	if problem != "" {
 		return failedFetch(judge.FailureArgument, "%s", problem), nil
 	}
-	r.Timeout = s.boundTimeout(r.Timeout)
+	r.Timeout = s.limitTimeout(r.Timeout)
 	fetch, problem := s.kind.prepare(r, given)
 	if problem != "" {
 		return failedFetch(judge.FailureArgument, "%s", problem), nil
@@ -237,8 +237,8 @@ func (m *Manager) Fetch(ctx context.Context, r judge.EvidenceRequest, readOnly b
 	return out, nil
 }
 
-// boundTimeout returns how long a fetch with a requested timeout (0 for none) may take.
-func (s *source) boundTimeout(asked time.Duration) time.Duration {
+// limitTimeout returns how long a fetch with a requested timeout (0 for none) may take.
+func (s *source) limitTimeout(asked time.Duration) time.Duration {
 	switch {
 	case asked <= 0:
 		return s.timeout

@@ -71,9 +71,9 @@ type outcome struct {
 	Detail    string                `json:"detail,omitempty"`
 }
 
-// counts reports whether an outcome is valid for a tree now. An outcome from the future is not: the clock was set
+// isValid reports whether an outcome is valid for a tree now. An outcome from the future is not: the clock was set
 // back, so its age is unknown.
-func (o outcome) counts(tree string, maxAge time.Duration, now time.Time) bool {
+func (o outcome) isValid(tree string, maxAge time.Duration, now time.Time) bool {
 	limit := resultCounts
 	if o.Failure != "" {
 		limit = failureCounts

@@ -88,7 +88,7 @@ func (j job) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if j.load(j.ID).counts(before.Digest, j.MaxAge, time.Now()) {
+	if j.load(j.ID).isValid(before.Digest, j.MaxAge, time.Now()) {
 		return nil
 	}
 	for isLast := false; ; isLast = true {
@@ -131,8 +131,8 @@ func listFew(paths []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(paths[:few], ", "), len(paths)-few)
 }
 
-// look returns the digest of the current tree.
-func (j job) look(ctx context.Context) (string, error) {
+// digestTree returns the digest of the current tree.
+func (j job) digestTree(ctx context.Context) (string, error) {
 	known, keep := j.openCache(j.Root)
 	s, err := worktree.Tree{Root: j.Root, Exclude: j.Exclude}.Take(ctx, known)
 	if err == nil {

@@ -59,9 +59,9 @@ func (t *tool) call(ctx context.Context, p engine.Principal, params json.RawMess
 // read extracts the content from a reply: the structured content or the text.
 func (t *tool) read(reply ToolReply) judge.FetchResult {
 	if reply.Error != nil {
-		return failedFetch(judge.FailureRefused, "the server answered with the error %s", document.Known(reply.Error).Get("code").Raw())
+		return failedFetch(judge.FailureRefused, "the server answered with the error %s", document.ReadTrusted(reply.Error).Get("code").Raw())
 	}
-	result := document.Known(reply.Result)
+	result := document.ReadTrusted(reply.Result)
 	if result.Get("isError").Kind() == document.True {
 		return failedFetch(judge.FailureRefused, "the tool reported an error (isError)")
 	}

@@ -64,21 +64,21 @@ type Queue struct {
 	permits int
 	closed  bool
 	busy    uint64
-	// virtual is the used time that the most recently served caller had when it was served. New callers start
+	// virtualTime is the used time that the most recently served caller had when it was served. New callers start
 	// with it: they are neither charged for the past nor given an advantage.
-	virtual time.Duration
-	epoch   time.Time
-	callers map[string]*account
-	waiting []*account // callers with waiting calls, in no particular order
-	queued  int        // waiting calls of all callers
-	arrived uint64
+	virtualTime time.Duration
+	epoch       time.Time
+	callers     map[string]*account
+	waiting     []*account // callers with waiting calls, in no particular order
+	queued      int        // waiting calls of all callers
+	lastTicket  uint64
 }
 
 type account struct {
-	name string
-	line []*ticket // oldest first
-	held int
-	used time.Duration
+	name    string
+	waiting []*ticket // oldest first
+	permits int
+	used    time.Duration
 	// started is the sum of the start times of the held permits, since the epoch.
 	started time.Duration
 }
@@ -117,7 +117,7 @@ func (q *Queue) Acquire(ctx context.Context, caller string) (release func(), err
 		return nil, ErrClosed
 	}
 	a := q.account(caller)
-	if q.canHold(a) && len(a.line) == 0 {
+	if q.canHold(a) && len(a.waiting) == 0 {
 		release = q.grant(a)
 		q.mu.Unlock()
 		return release, nil
@@ -143,7 +143,7 @@ func (q *Queue) Acquire(ctx context.Context, caller string) (release func(), err
 	if t.err != nil {
 		return nil, t.err
 	}
-	return q.releaser(a, t.start), nil
+	return q.newRelease(a, t.start), nil
 }
 
 // TryAcquire takes a permit only if the caller can get one without waiting.
@@ -154,7 +154,7 @@ func (q *Queue) TryAcquire(caller string) (release func(), ok bool) {
 		return nil, false
 	}
 	a := q.account(caller)
-	if !q.canHold(a) || len(a.line) > 0 {
+	if !q.canHold(a) || len(a.waiting) > 0 {
 		q.busy++
 		q.dropAccount(a)
 		return nil, false
@@ -168,10 +168,10 @@ func (q *Queue) Close() {
 	defer q.mu.Unlock()
 	q.closed = true
 	for _, a := range q.waiting {
-		for _, t := range a.line {
-			t.answer(ErrClosed)
+		for _, t := range a.waiting {
+			t.settle(ErrClosed)
 		}
-		a.line = nil
+		a.waiting = nil
 	}
 	q.waiting, q.queued = nil, 0
 }
@@ -200,30 +200,30 @@ func (q *Queue) account(caller string) *account {
 		a = &account{name: caller}
 		q.callers[caller] = a
 	}
-	if a.held == 0 && len(a.line) == 0 {
-		a.used = max(a.used, q.virtual)
+	if a.permits == 0 && len(a.waiting) == 0 {
+		a.used = max(a.used, q.virtualTime)
 	}
 	return a
 }
 
-func (q *Queue) canHold(a *account) bool { return q.free > 0 && a.held < q.perCaller }
+func (q *Queue) canHold(a *account) bool { return q.free > 0 && a.permits < q.perCaller }
 
 func (q *Queue) grant(a *account) (release func()) {
-	return q.releaser(a, q.take(a))
+	return q.newRelease(a, q.recordGrant(a))
 }
 
-// take records a permit and returns the time of the grant.
-func (q *Queue) take(a *account) time.Duration {
+// recordGrant records a permit and returns the time of the grant.
+func (q *Queue) recordGrant(a *account) time.Duration {
 	now := time.Since(q.epoch)
-	q.virtual = max(q.virtual, a.usedAt(now))
+	q.virtualTime = max(q.virtualTime, a.usedAt(now))
 	q.free--
-	a.held++
+	a.permits++
 	a.started += now
 	a.used += grantCost
 	return now
 }
 
-func (q *Queue) releaser(a *account, start time.Duration) func() {
+func (q *Queue) newRelease(a *account, start time.Duration) func() {
 	released := false
 	return func() {
 		q.mu.Lock()
@@ -233,7 +233,7 @@ func (q *Queue) releaser(a *account, start time.Duration) func() {
 		}
 		released = true
 		q.free++
-		a.held--
+		a.permits--
 		a.used += time.Since(q.epoch) - start
 		a.started -= start
 		q.grantWaiting()
@@ -245,29 +245,29 @@ func (q *Queue) releaser(a *account, start time.Duration) func() {
 func (q *Queue) enqueue(a *account) *ticket {
 	if q.queued >= q.maxWaiting {
 		q.busy++
-		longest := q.longestLine()
-		if longest == nil || len(longest.line) <= len(a.line)+1 {
+		longest := q.findLongestLine()
+		if longest == nil || len(longest.waiting) <= len(a.waiting)+1 {
 			q.dropAccount(a)
 			return nil
 		}
-		newest := longest.line[len(longest.line)-1]
+		newest := longest.waiting[len(longest.waiting)-1]
 		q.remove(longest, newest)
-		newest.answer(ErrBusy)
+		newest.settle(ErrBusy)
 	}
-	q.arrived++
-	t := &ticket{number: q.arrived, settled: make(chan struct{})}
-	if len(a.line) == 0 {
+	q.lastTicket++
+	t := &ticket{number: q.lastTicket, settled: make(chan struct{})}
+	if len(a.waiting) == 0 {
 		q.waiting = append(q.waiting, a)
 	}
-	a.line = append(a.line, t)
+	a.waiting = append(a.waiting, t)
 	q.queued++
 	return t
 }
 
-func (q *Queue) longestLine() *account {
+func (q *Queue) findLongestLine() *account {
 	var longest *account
 	for _, a := range q.waiting {
-		if longest == nil || len(a.line) > len(longest.line) {
+		if longest == nil || len(a.waiting) > len(longest.waiting) {
 			longest = a
 		}
 	}
@@ -287,10 +287,10 @@ func (q *Queue) grantWaiting() {
 		if next == nil {
 			return
 		}
-		t := next.line[0]
-		t.start = q.take(next)
+		t := next.waiting[0]
+		t.start = q.recordGrant(next)
 		q.remove(next, t)
-		t.answer(nil)
+		t.settle(nil)
 	}
 }
 
@@ -304,13 +304,13 @@ func (q *Queue) withdraw(a *account, t *ticket) bool {
 }
 
 func (q *Queue) remove(a *account, t *ticket) bool {
-	i := slices.Index(a.line, t)
+	i := slices.Index(a.waiting, t)
 	if i < 0 {
 		return false
 	}
-	a.line = slices.Delete(a.line, i, i+1)
+	a.waiting = slices.Delete(a.waiting, i, i+1)
 	q.queued--
-	if len(a.line) == 0 {
+	if len(a.waiting) == 0 {
 		at := slices.Index(q.waiting, a)
 		q.waiting = slices.Delete(q.waiting, at, at+1)
 	}
@@ -322,29 +322,29 @@ func (q *Queue) remove(a *account, t *ticket) bool {
 func (q *Queue) dropAccount(a *account) {
 	if q.free == q.permits && q.queued == 0 {
 		clear(q.callers)
-		q.virtual = 0
+		q.virtualTime = 0
 		return
 	}
-	if a.isIdle() && a.used <= q.virtual && q.callers[a.name] == a {
+	if a.isIdle() && a.used <= q.virtualTime && q.callers[a.name] == a {
 		delete(q.callers, a.name)
 	}
 }
 
-func (a *account) isIdle() bool { return a.held == 0 && len(a.line) == 0 }
+func (a *account) isIdle() bool { return a.permits == 0 && len(a.waiting) == 0 }
 
 // usedAt returns the caller's used time at now, including the permits that it still holds.
 func (a *account) usedAt(now time.Duration) time.Duration {
-	return a.used + time.Duration(a.held)*now - a.started
+	return a.used + time.Duration(a.permits)*now - a.started
 }
 
 func (a *account) isBefore(b *account, now time.Duration) bool {
 	if ua, ub := a.usedAt(now), b.usedAt(now); ua != ub {
 		return ua < ub
 	}
-	return a.line[0].number < b.line[0].number
+	return a.waiting[0].number < b.waiting[0].number
 }
 
-func (t *ticket) answer(err error) {
+func (t *ticket) settle(err error) {
 	t.err = err
 	close(t.settled)
 }

@@ -46,7 +46,7 @@ func ParseConfig(section *document.Node) (Config, error) {
 
 // checkSame returns the problem of adding g if its tool already has a gate, or "".
 func (c Config) checkSame(g Gate) string {
-	if other := c.Of(g.Tool); g.Builtin == "" && other != nil && g.Tool != "" {
+	if other := c.GateOf(g.Tool); g.Builtin == "" && other != nil && g.Tool != "" {
 		return fmt.Sprintf("the tool %q already has a gate at line %d; remove one of them", g.Tool, other.node.Line)
 	}
 	for _, other := range c.Gates {
@@ -124,7 +124,7 @@ func checkGate(o *document.ObjectReader, g Gate) {
 	without("data", g.Action == "", `"data" needs "action", which is performed with it`)
 	without("result", g.Success == "" && g.Error == "", `"result" needs "success" or "error", which are performed with it`)
 	without("start", g.Start && g.Subject == nil && g.Builtin == "", `start needs "subject", by which later calls find the workflow that the first call started`)
-	if g.Subject != nil && !g.Subject.refers() {
+	if g.Subject != nil && !g.Subject.hasReferences() {
 		o.Fail(o.Value("subject"), "the subject refers to no argument, so all calls would share one workflow; write {{arguments.NAME}}")
 	}
 }
@@ -136,17 +136,17 @@ func readBindings(o *document.ObjectReader, g *Gate) {
 		case m.Value.Kind != document.String:
 			o.Fail(m.Value, "bind maps each argument to the frozen field that it must equal, both as JSON pointers: {/path: /plan/path}")
 			continue
-		case !isPlace(b.Argument):
+		case !isValuePointer(b.Argument):
 			o.Fail(m.Value, "%q is not a JSON pointer to an argument; write /%s", b.Argument, strings.TrimPrefix(b.Argument, "/"))
-		case !isPlace(b.Field):
+		case !isValuePointer(b.Field):
 			o.Fail(m.Value, "%q is not a JSON pointer to a field; write /%s", b.Field, strings.TrimPrefix(b.Field, "/"))
 		}
 		g.Bind = append(g.Bind, b)
 	}
 }
 
-// isPlace reports whether text is a valid JSON pointer to a value below the document's root.
-func isPlace(pointer string) bool { return pointer != "" && document.Pointer(pointer).IsValid() }
+// isValuePointer reports whether text is a valid JSON pointer to a value below the document's root.
+func isValuePointer(pointer string) bool { return pointer != "" && document.Pointer(pointer).IsValid() }
 
 func tokensOf(pointer string) (tokens []string) {
 	for token := range document.Pointer(pointer).Tokens() {

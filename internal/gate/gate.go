@@ -69,8 +69,8 @@ type Gate struct {
 // Config is the section "gates". The zero value has no gates.
 type Config struct{ Gates []Gate }
 
-// Of returns the gate of a tool, or nil.
-func (c Config) Of(tool string) *Gate {
+// GateOf returns the gate of a tool, or nil.
+func (c Config) GateOf(tool string) *Gate {
 	if i := slices.IndexFunc(c.Gates, func(g Gate) bool { return g.Tool == tool }); i >= 0 {
 		return &c.Gates[i]
 	}
@@ -87,14 +87,14 @@ func (c Config) PerformedBy(workflow, action string) string {
 	return ""
 }
 
-// IsPlain reports whether the gate only checks the state, so that an allowed use is not recorded.
-func (g Gate) IsPlain() bool {
-	return g.IsPlainBefore() && g.Success == "" && g.Error == ""
+// IsCheckOnly reports whether the gate only checks the state, so that an allowed use is not recorded.
+func (g Gate) IsCheckOnly() bool {
+	return g.IsCheckOnlyBefore() && g.Success == "" && g.Error == ""
 }
 
-// IsPlainBefore reports whether nothing must be recorded before a use that the state allows. Its end may still be
+// IsCheckOnlyBefore reports whether nothing must be recorded before a use that the state allows. Its end may still be
 // recorded.
-func (g Gate) IsPlainBefore() bool { return g.Action == "" && g.MaxCalls == 0 && len(g.Bind) == 0 }
+func (g Gate) IsCheckOnlyBefore() bool { return g.Action == "" && g.MaxCalls == 0 && len(g.Bind) == 0 }
 
 // Upstream returns the server of the gate's tool, or "" for a builtin tool. Server names contain no underscore.
 func (g Gate) Upstream() string {

@@ -185,7 +185,7 @@ func TestHooks(t *testing.T) {
 
 func TestTools(t *testing.T) {
 	t.Parallel()
-	pinned := map[string]document.JSON{"ops__deploy": document.Known([]byte(`{"inputSchema":{"properties":{"WorkflowID":{}}}}`))}
+	pinned := map[string]document.JSON{"ops__deploy": document.ReadTrusted([]byte(`{"inputSchema":{"properties":{"WorkflowID":{}}}}`))}
 	tools := func(server string) (map[string]document.JSON, bool) { return pinned, server == "ops" }
 	for _, c := range []struct{ gate, want string }{
 		{"{tool: new__deploy, workflow: w, states: s}", ""},
@@ -204,9 +204,9 @@ func TestTools(t *testing.T) {
 func TestTemplates(t *testing.T) {
 	t.Parallel()
 	v := gate.Values{
-		Arguments: document.Known([]byte(`{"path":"a/b","n":90071992547409931234,"deep":{"list":[1.0,{"x":"<&>"}]},"no":null}`)),
+		Arguments: document.ReadTrusted([]byte(`{"path":"a/b","n":90071992547409931234,"deep":{"list":[1.0,{"x":"<&>"}]},"no":null}`)),
 		Principal: gate.PrincipalValue(engine.Principal{ID: `an"n`, Role: engine.RoleAgent}),
-		Result:    document.Known([]byte(`{"isError":false,"content":[{"type":"text","text":"done"}]}`)),
+		Result:    document.ReadTrusted([]byte(`{"isError":false,"content":[{"type":"text","text":"done"}]}`)),
 	}
 	for _, c := range []struct{ template, want string }{
 		{`{}`, `{}`},
@@ -252,7 +252,7 @@ func TestSubjectsDiffer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, _ := g.SubjectOf(gate.Values{Arguments: document.Known(raw)})
+			s, _ := g.SubjectOf(gate.Values{Arguments: document.ReadTrusted(raw)})
 			var read map[string]string // as encoding/json repairs it
 			_ = json.Unmarshal(raw, &read)
 			return s, [2]string{read["a"], read["b"]}
@@ -285,13 +285,13 @@ func TestRefusals(t *testing.T) {
 		{"ops__deploy", "deployed", record.Complete, "", `ops__deploy needs the state "validated" or "approved"; the workflow release (wf-1) has ended in "deployed".`, "Start another one with workflow.start.", nil, nil},
 	} {
 		at := engine.Position{ID: "wf-1", Workflow: "release", State: c.state, Status: c.status}
-		r := cfg.Refuse(*cfg.Of(c.tool), d, at, engine.RoleAgent, func(tool string) bool { return tool != c.deny })
+		r := cfg.Refuse(*cfg.GateOf(c.tool), d, at, engine.RoleAgent, func(tool string) bool { return tool != c.deny })
 		if c.message != "" && r.Message != c.message || r.Hint != c.hint || !slices.Equal(r.Tools, c.tools) || !slices.Equal(r.Actions, c.acts) {
 			t.Errorf("%s in %s: %+v", c.tool, c.state, r)
 		}
 	}
 	reviewed := define(t, strings.Replace(release, "check: validating, ", "", 1))
-	r := cfg.Refuse(*cfg.Of("ops__deploy"), reviewed, engine.Position{Workflow: "release", State: "ready", Status: record.Running}, engine.RoleAgent, func(string) bool { return true })
+	r := cfg.Refuse(*cfg.GateOf("ops__deploy"), reviewed, engine.Position{Workflow: "release", State: "ready", Status: record.Running}, engine.RoleAgent, func(string) bool { return true })
 	if r.Hint != "Next: ask for the action approve (role reviewer)." {
 		t.Errorf("a reviewer's action: %+v", r)
 	}
@@ -324,15 +324,15 @@ func TestRefusalsOfAgentsOwnTools(t *testing.T) {
 		if c.state == "deployed" {
 			at.Status = record.Complete
 		}
-		r := cfg.Refuse(*cfg.Of(c.tool), d, at, engine.RoleAgent, func(string) bool { return false })
+		r := cfg.Refuse(*cfg.GateOf(c.tool), d, at, engine.RoleAgent, func(string) bool { return false })
 		if !strings.HasPrefix(r.Message, c.message) || !strings.HasPrefix(r.Hint, c.hint) {
 			t.Errorf("%s in %s: %+v", c.tool, c.state, r)
 		}
 	}
-	if got := cfg.Of("builtin:edit all").RefuseParked().Message; got != "No file was edited: a person has to decide first." {
+	if got := cfg.GateOf("builtin:edit all").RefuseParked().Message; got != "No file was edited: a person has to decide first." {
 		t.Error(got)
 	}
-	if got := cfg.Of("builtin:shell login").RefuseKnown("").Message; got != "`gh|glab auth login` was not run again: the same call has not been answered yet." {
+	if got := cfg.GateOf("builtin:shell login").RefuseKnown("").Message; got != "`gh|glab auth login` was not run again: the same call has not been answered yet." {
 		t.Error(got)
 	}
 	if got := cfg.Describe("builtin:edit notes") + ", " + cfg.Describe("ops__x"); got != "edit `NEWS` or `docs/**`, ops__x" {

@@ -11,11 +11,11 @@ import (
 // isRecursive reports whether a command acts on everything in the folders that it names. cp does not count: the name of
 // the copy does not reveal what the folder contains.
 func isRecursive(c shell.Command) bool {
-	switch programOf(c) {
+	switch programName(c) {
 	case "mv", "find", "rsync", "git":
 		return true
 	case "rm", "chmod", "chown", "chgrp":
-		return slices.ContainsFunc(argsOf(c), func(w shell.Word) bool {
+		return slices.ContainsFunc(listArguments(c), func(w shell.Word) bool {
 			short := strings.HasPrefix(w.Text, "-") && !strings.HasPrefix(w.Text, "--")
 			return w.Text == "--recursive" || short && strings.ContainsAny(w.Text, "rR")
 		})

@@ -40,8 +40,8 @@ const (
 )
 
 const (
-	usualAttempts = 3
-	maxAttempts   = 100
+	defaultAttempts = 3
+	maxAttempts     = 100
 )
 
 // Hooks is the section "hooks". ParseHooks fills in the defaults.
@@ -83,10 +83,10 @@ func ParseHooks(section *document.Node) (Hooks, error) {
 }
 
 func readFinish(o *document.ObjectReader) *Finish {
-	f := &Finish{Workflow: o.String("workflow"), States: o.OneOrMore("states"), Attempts: usualAttempts, Start: o.Bool("start")}
+	f := &Finish{Workflow: o.String("workflow"), States: o.OneOrMore("states"), Attempts: defaultAttempts, Start: o.Bool("start")}
 	if n := o.IntPtr("attempts"); n != nil {
 		if f.Attempts = *n; f.Attempts < 1 || f.Attempts > maxAttempts {
-			o.Fail(o.Value("attempts"), "attempts is a number from 1 to %d: how often an agent is kept from stopping; without it, %d", maxAttempts, usualAttempts)
+			o.Fail(o.Value("attempts"), "attempts is a number from 1 to %d: how often an agent is kept from stopping; without it, %d", maxAttempts, defaultAttempts)
 		}
 	}
 	switch {

@@ -23,7 +23,7 @@ func redirectsRequests(setting string) bool {
 
 // fitHosts compares the addresses in a command's words with hosts.
 func fitHosts(c shell.Command, hosts []string) (f fit) {
-	program := programOf(c)
+	program := programName(c)
 	fetches := slices.Contains(fetchers, program)
 	for _, word := range slices.Concat(c.Writes, c.Reads) {
 		if strings.HasPrefix(word.Text, "/dev/tcp/") || strings.HasPrefix(word.Text, "/dev/udp/") {
@@ -31,13 +31,13 @@ func fitHosts(c shell.Command, hosts []string) (f fit) {
 		}
 	}
 	if program == "env" || program == "export" {
-		for _, word := range argsOf(c) {
+		for _, word := range listArguments(c) {
 			if name, _, ok := strings.Cut(word.Text, "="); ok && redirectsRequests(name) {
 				f = f.or(unknownBecause("`%s` sends requests through a proxy. Leave it out.", word.Text))
 			}
 		}
 	}
-	for _, word := range argsOf(c) {
+	for _, word := range listArguments(c) {
 		if program == "curl" && slices.ContainsFunc(redirectingOptions, func(o string) bool { return strings.HasPrefix(word.Text, o) }) {
 			f = f.or(unknownBecause("The option `%s` of curl can send the request to another host. Leave it out.", word.Text))
 		}
@@ -45,7 +45,7 @@ func fitHosts(c shell.Command, hosts []string) (f fit) {
 			_, address, isURL := strings.Cut(text, "://")
 			switch {
 			case !word.Known && !word.Pattern && (fetches || isURL):
-				f = f.or(unknownBecause("The host that %s names is not known. Write the address itself.", sayWord(word)))
+				f = f.or(unknownBecause("The host that %s names is not known. Write the address itself.", describeWord(word)))
 			case isURL && matchURL("any://"+address, hosts), !isURL && matchBareHost(text, hosts, fetches):
 				f = f.or(fits)
 			}

@@ -37,7 +37,7 @@ type Refusal struct {
 // Refuse explains why a gate's tool may not be called in an instance's state, and what to do first. d is the
 // definition that the instance is pinned to. may reports whether the caller may use another server's tool at all.
 func (c Config) Refuse(g Gate, d *workflow.Definition, at engine.Position, role engine.Role, may func(tool string) bool) Refusal {
-	r := Refusal{Message: fmt.Sprintf("%s needs the state %s; the workflow %s (%s) ", g.wording().begin(), quoteList(g.States), at.Workflow, at.ID)}
+	r := Refusal{Message: fmt.Sprintf("%s needs the state %s; the workflow %s (%s) ", g.wording().sentenceStart(), quoteList(g.States), at.Workflow, at.ID)}
 	held := g.Subject != nil || g.Builtin != "" // a subject gets a new workflow only once this one is released
 	if at.Status != record.Running {
 		r.Message += fmt.Sprintf("has ended in %q.", at.State)
@@ -51,7 +51,7 @@ func (c Config) Refuse(g Gate, d *workflow.Definition, at engine.Position, role 
 	r.Tools, r.Actions = c.ListPossible(at, d.NextActions(at.State, string(role)), may)
 	r.Hint, _ = c.describeWay(g.States, d, at, role, may)
 	if r.Hint == "" {
-		r.Hint = noWay
+		r.Hint = noNextStep
 		if !held && len(r.Tools)+len(r.Actions) > 0 {
 			r.Hint = "No action leads there from here: cancel it and start another one, or ask an operator."
 		}
@@ -67,10 +67,10 @@ func (c Config) NextStep(states []string, d *workflow.Definition, at engine.Posi
 		return "", false
 	}
 	text, own = c.describeWay(states, d, at, role, may)
-	return cmp.Or(text, noWay), own
+	return cmp.Or(text, noNextStep), own
 }
 
-const noWay = "No action leads there from here: ask an operator."
+const noNextStep = "No action leads there from here: ask an operator."
 
 // describeWay returns the first step on the way to one of the given states, or "" if none leads there. own reports
 // whether the caller can take it.
@@ -87,11 +87,11 @@ func (c Config) describeWay(states []string, d *workflow.Definition, at engine.P
 		return "", false
 	}
 	if first.tool != "" {
-		w := c.Of(first.tool).wording()
+		w := c.GateOf(first.tool).wording()
 		if own {
-			return fmt.Sprintf("Next: %s %s.", w.do, w.what), true
+			return fmt.Sprintf("Next: %s %s.", w.do, w.subject), true
 		}
-		return fmt.Sprintf("Next: someone else must %s %s.", w.do, w.what), false
+		return fmt.Sprintf("Next: someone else must %s %s.", w.do, w.subject), false
 	}
 	if own {
 		return fmt.Sprintf("Next: perform the action %s.", first.action), true
@@ -102,7 +102,7 @@ func (c Config) describeWay(states []string, d *workflow.Definition, at engine.P
 // mayUse reports whether a caller may use a tool at all. may decides for tools of other servers; an agent may use all
 // its own tools.
 func (c Config) mayUse(tool string, may func(tool string) bool) bool {
-	g := c.Of(tool)
+	g := c.GateOf(tool)
 	return g != nil && g.Builtin != "" || may(tool)
 }
 
@@ -199,9 +199,9 @@ func (g Gate) Describe() string {
 	case g.Subject == nil:
 		return text + fmt.Sprintf(" %s selects the instance: the id that workflow.start returned.", Handle)
 	case g.Start:
-		return text + fmt.Sprintf(" Which one follows from %s; the first call begins it.", g.Subject.names())
+		return text + fmt.Sprintf(" Which one follows from %s; the first call begins it.", g.Subject.listReferences())
 	default:
-		return text + fmt.Sprintf(" Which one follows from %s; workflow.start begins it.", g.Subject.names())
+		return text + fmt.Sprintf(" Which one follows from %s; workflow.start begins it.", g.Subject.listReferences())
 	}
 }
 

@@ -202,7 +202,7 @@ func (g Gate) fitUnknown(s shell.Script, entries []When) fit {
 	}
 	passed, isPassed := findMention(s.Passed, programs)
 	for _, c := range s.Commands { // for example, gi? may expand to git
-		for _, word := range argsOf(c) {
+		for _, word := range listArguments(c) {
 			glob := path.Base(word.Text)
 			i := slices.IndexFunc(programs, func(name string) bool { ok, _ := path.Match(glob, name); return ok })
 			if i >= 0 && word.Pattern && strings.Trim(glob, "*?") != "" && (!c.Plain || len(c.WritesTo()) > 0) {
@@ -215,13 +215,13 @@ func (g Gate) fitUnknown(s shell.Script, entries []When) fit {
 			continue
 		}
 		name, mentioned := passed, isPassed
-		for _, word := range argsOf(c) {
+		for _, word := range listArguments(c) {
 			if !mentioned {
 				name, mentioned = findMention(word.Text, programs)
 			}
 		}
 		if mentioned {
-			return unknownBecause("`%s` may run `%s`, which is among its words or in a text of the line. Write that command itself, on its own line.", programOf(c), name)
+			return unknownBecause("`%s` may run `%s`, which is among its words or in a text of the line. Write that command itself, on its own line.", programName(c), name)
 		}
 	}
 	return fit{}
@@ -230,7 +230,7 @@ func (g Gate) fitUnknown(s shell.Script, entries []When) fit {
 // fileWords returns the words of a command that may name files, resolved: arguments, values of options within them,
 // and the targets of redirections.
 func fileWords(c shell.Command) (out []shell.Word) {
-	for _, word := range argsOf(c) {
+	for _, word := range listArguments(c) {
 		out = append(out, c.Resolve(word))
 		part := func(text string) {
 			w := word
@@ -282,7 +282,7 @@ func (u Use) fitWord(word shell.Word, patterns []string, below bool) (f fit) {
 		}
 		return f
 	case !word.Known:
-		return unknownBecause("The file that %s names is not known. Write its name.", sayWord(word))
+		return unknownBecause("The file that %s names is not known. Write its name.", describeWord(word))
 	}
 	for _, p := range u.PathsOf(word.Text) {
 		f = f.or(u.anyPath([]Path{p}, patterns, false))
@@ -293,8 +293,8 @@ func (u Use) fitWord(word shell.Word, patterns []string, below bool) (f fit) {
 	return f
 }
 
-// sayWord returns how a message refers to a word whose value is not known.
-func sayWord(w shell.Word) string {
+// describeWord returns how a message refers to a word whose value is not known.
+func describeWord(w shell.Word) string {
 	if strings.TrimSpace(w.Text) == "" {
 		return "one of its words"
 	}
@@ -319,7 +319,7 @@ func (u Use) PathsOf(name string) []Path {
 func (u Use) fitCode(c shell.Command, patterns []string) fit {
 	for _, name := range codeNames(c) {
 		if u.anyPath(u.PathsOf(c.Resolve(shell.Word{Text: name, Known: true}).Text), patterns, false).yes {
-			return unknownBecause("The text for `%s` names `%s`, and its effect is unknown.", programOf(c), name)
+			return unknownBecause("The text for `%s` names `%s`, and its effect is unknown.", programName(c), name)
 		}
 	}
 	return fit{}
@@ -330,7 +330,7 @@ func codeNames(c shell.Command) (names []string) {
 	if c.Plain || findSubcommand(c) != nil {
 		return nil
 	}
-	for _, word := range argsOf(c) {
+	for _, word := range listArguments(c) {
 		if strings.ContainsAny(word.Text, " '\"();\n") {
 			names = append(names, splitCode(word.Text)...)
 		}
@@ -343,7 +343,7 @@ var readers = strings.Fields("cat less more head tail bat nl tac cut sort uniq g
 
 // fitReads compares the files that a command may read with patterns.
 func (u Use) fitReads(c shell.Command, patterns []string) (f fit) {
-	reads := slices.Contains(readers, programOf(c))
+	reads := slices.Contains(readers, programName(c))
 	for _, word := range slices.Concat(fileWords(c), c.ReadsFrom()) {
 		if word.Known || word.Pattern || reads {
 			f = f.or(u.fitWord(word, patterns, false))
@@ -352,15 +352,15 @@ func (u Use) fitReads(c shell.Command, patterns []string) (f fit) {
 	return f
 }
 
-func argsOf(c shell.Command) []shell.Word {
+func listArguments(c shell.Command) []shell.Word {
 	if len(c.Words) == 0 {
 		return nil
 	}
 	return c.Words[1:]
 }
 
-// programOf returns the name of a command's program without its folder, or "" if it is not known.
-func programOf(c shell.Command) string {
+// programName returns the name of a command's program without its folder, or "" if it is not known.
+func programName(c shell.Command) string {
 	if len(c.Words) == 0 || !c.Words[0].Known {
 		return ""
 	}
@@ -374,14 +374,14 @@ func (u Use) fitProgram(c shell.Command, patterns []string) fit {
 	if len(c.Words) == 0 || !c.Words[0].Known {
 		return fit{}
 	}
-	return fit{yes: matchAny(patterns, programOf(c)) ||
+	return fit{yes: matchAny(patterns, programName(c)) ||
 		slices.ContainsFunc(u.Named[c.Resolve(c.Words[0]).Text], func(p Path) bool { return matchAny(patterns, path.Base(p.Name)) })}
 }
 
 // fitArgs reports whether each pattern matches a word, in order. A word that is not known may expand to any number of
 // words.
 func fitArgs(c shell.Command, patterns []string) fit {
-	words := argsOf(c)
+	words := listArguments(c)
 	if sub := findSubcommand(c); sub != nil && !strings.HasPrefix(patterns[0], "-") {
 		if !engine.MatchName(patterns[0], sub[0].Text) {
 			return fit{}
@@ -394,7 +394,7 @@ func fitArgs(c shell.Command, patterns []string) fit {
 		case len(patterns) == 0:
 			return fits
 		case !word.Known && open == "":
-			open = sayWord(word)
+			open = describeWord(word)
 		case word.Known && engine.MatchName(patterns[0], word.Text):
 			patterns = patterns[1:]
 		}
@@ -403,7 +403,7 @@ func fitArgs(c shell.Command, patterns []string) fit {
 	case len(patterns) == 0:
 		return fits
 	case open != "":
-		return unknownBecause("The value of %s, an argument of `%s`, is not known. Write it out.", open, programOf(c))
+		return unknownBecause("The value of %s, an argument of `%s`, is not known. Write it out.", open, programName(c))
 	}
 	return fit{}
 }

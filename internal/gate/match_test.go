@@ -293,7 +293,7 @@ func TestSettles(t *testing.T) {
 			t.Errorf("%s: %d matches", line, len(m))
 			continue
 		}
-		if got := m[0].Settles(u); got != want {
+		if got := m[0].IsConclusive(u); got != want {
 			t.Errorf("%s: %v", line, got)
 		}
 	}

@@ -76,14 +76,14 @@ func (g Gate) RefuseForeign(at engine.Position, operator bool, d *workflow.Defin
 // RefuseParked refuses a call that a person must decide first.
 func (g Gate) RefuseParked() Refusal {
 	return Refusal{
-		Message: g.wording().not() + ": a person has to decide first.",
+		Message: g.wording().negation() + ": a person has to decide first.",
 		Hint:    "Make the same call again once the review is approved; workflow.status shows it.",
 	}
 }
 
 // RefuseKnown refuses a repeated call, naming the outcome of the first one; "" means that it is still open.
 func (g Gate) RefuseKnown(outcome engine.CallOutcome) Refusal {
-	not := g.wording().not() + " again: "
+	not := g.wording().negation() + " again: "
 	switch outcome {
 	case engine.CallOK, engine.CallError, engine.CallNotSent:
 		return Refusal{
@@ -114,14 +114,14 @@ func (c Config) RefuseCall(g Gate, d *workflow.Definition, r engine.CallResult, 
 		where.Tools = slices.DeleteFunc(where.Tools, func(tool string) bool { return tool == g.Tool })
 	}
 	where.Judged = true
-	where.Message = fmt.Sprintf("%s: %s", g.wording().not(), ExplainDecision(r.Decision))
+	where.Message = fmt.Sprintf("%s: %s", g.wording().negation(), ExplainDecision(r.Decision))
 	where.Hint = cmp.Or(strings.Join(r.Decision.Suggestions, " "), "Fix the call, or continue with a possible action.")
 	return where
 }
 
-// DescribeAfter tells an agent that the move after a call was refused. It returns "" if the move was made, or if no
+// DescribeRefusedMove tells an agent that the move after a call was refused. It returns "" if the move was made, or if no
 // move follows.
-func DescribeAfter(r engine.SettleResult) string {
+func DescribeRefusedMove(r engine.SettleResult) string {
 	if r.Action == "" || r.Moved {
 		return ""
 	}

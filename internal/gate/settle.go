@@ -30,10 +30,10 @@ var idleOptions = map[string][]string{
 	"make":  {"-n", "-q", "-t", "--just-print", "--recon", "--question", "--touch"},
 }
 
-// Settles reports whether the end of the use shows how the gate's command ended. The command must be the whole line and
+// IsConclusive reports whether the end of the use shows how the gate's command ended. The command must be the whole line and
 // match the gate's entry. If an action is judged before it, the command must not have an option known to make it do
 // nothing (make -n test). If no action is, it may have only options known to be harmless.
-func (m Match) Settles(u Use) bool {
+func (m Match) IsConclusive(u Use) bool {
 	if u.Tool != BuiltinShell {
 		return true
 	}
@@ -51,7 +51,7 @@ func (m Match) Settles(u Use) bool {
 
 // isUnchanged reports whether a command has no words beyond an entry's that may change what it does.
 func (g Gate) isUnchanged(c shell.Command, w When) bool {
-	program := programOf(c)
+	program := programName(c)
 	has := func(options map[string][]string, option string) bool {
 		return slices.Contains(options[""], option) || slices.Contains(options[program], option)
 	}
@@ -60,7 +60,7 @@ func (g Gate) isUnchanged(c shell.Command, w When) bool {
 		return slices.ContainsFunc(slices.Concat(idleOptions[""], idleOptions[program]), func(o string) bool { return o == option || isLong && len(option) > 2 && strings.HasPrefix(o, option) }) ||
 			!isLong && strings.HasPrefix(option, "-") && slices.ContainsFunc(idleOptions[program], func(o string) bool { return len(o) == 2 && strings.Contains(option, o[1:]) })
 	}
-	for _, word := range argsOf(c) {
+	for _, word := range listArguments(c) {
 		option, _, assigned := strings.Cut(word.Text, "=")
 		switch {
 		case slices.ContainsFunc(w.Args, func(p string) bool { return engine.MatchName(p, word.Text) }):

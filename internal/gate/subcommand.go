@@ -22,8 +22,8 @@ var plainSubcommands = map[string][]string{
 
 // findSubcommand returns the words of a command from its subcommand on, or nil unless that is known and plain.
 func findSubcommand(c shell.Command) []shell.Word {
-	words := argsOf(c)
-	if len(words) == 0 || !words[0].Known || !slices.Contains(plainSubcommands[programOf(c)], words[0].Text) {
+	words := listArguments(c)
+	if len(words) == 0 || !words[0].Known || !slices.Contains(plainSubcommands[programName(c)], words[0].Text) {
 		return nil
 	}
 	return words

@@ -38,7 +38,7 @@ func readTemplate(o *document.ObjectReader, key string, kind document.Kind, root
 		return nil
 	}
 	checkTemplate(o, n, roots)
-	return &Template{document.Known(n.JSON())}
+	return &Template{document.ReadTrusted(n.JSON())}
 }
 
 func checkTemplate(o *document.ObjectReader, n *document.Node, roots []string) {
@@ -75,7 +75,7 @@ func (v Values) find(reference string) document.JSON {
 	return doc.At(strings.Split(path, ".")...)
 }
 
-func (t *Template) refers() bool { return referencePattern().Match(t.value.Raw()) }
+func (t *Template) hasReferences() bool { return referencePattern().Match(t.value.Raw()) }
 
 // Fill resolves the template's references. A string that is a single reference becomes the value itself, with the
 // digits of numbers unchanged. Members and items that refer to a missing value are omitted.
@@ -153,23 +153,23 @@ func (g Gate) SubjectOf(v Values) (subject, problem string) {
 		quote = func(s string) string { return string(document.AppendQuote(nil, s)) }
 	}
 	filled, ok := fillText(text, v, quote)
-	found := document.Known(filled)
+	found := document.ReadTrusted(filled)
 	switch {
 	case !ok || found.Kind() == document.Object || found.Kind() == document.Array || found.Kind() == document.Null:
-		return "", fmt.Sprintf("The arguments must say which %s the call belongs to: %s must be a string or a number.", g.Workflow, g.Subject.names())
+		return "", fmt.Sprintf("The arguments must say which %s the call belongs to: %s must be a string or a number.", g.Workflow, g.Subject.listReferences())
 	case found.Kind() == document.String:
 		subject = found.Text()
 	default:
 		subject = string(found.Raw())
 	}
 	if subject == "" || len(subject) > maxSubject {
-		return "", fmt.Sprintf("The arguments must say which %s the call belongs to: %s must have 1 to %d bytes.", g.Workflow, g.Subject.names(), maxSubject)
+		return "", fmt.Sprintf("The arguments must say which %s the call belongs to: %s must have 1 to %d bytes.", g.Workflow, g.Subject.listReferences(), maxSubject)
 	}
 	return subject, ""
 }
 
-// names returns the template's references, for use in a sentence.
-func (t *Template) names() string {
+// listReferences returns the template's references, for use in a sentence.
+func (t *Template) listReferences() string {
 	var out []string
 	for _, found := range referencePattern().FindAllStringSubmatch(string(t.value.Raw()), -1) {
 		out = append(out, strings.TrimSpace(found[1]))

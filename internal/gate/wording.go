@@ -7,9 +7,9 @@ import (
 
 // wording is how sentences refer to a gate's tool.
 type wording struct {
-	what string // for example, `git push`
-	done string // for example, run, as in "was not run"
-	do   string // for example, run
+	subject string // for example, `git push`
+	done    string // for example, run, as in "was not run"
+	do      string // for example, run
 }
 
 // wording names another server's tool by its name, and a builtin tool by what the agent does with it. A gate's name
@@ -17,13 +17,13 @@ type wording struct {
 func (g Gate) wording() wording {
 	w := map[string]wording{
 		"":           {g.Tool, "called", "call"},
-		BuiltinShell: {anything + "command", "run", "run"},
-		BuiltinEdit:  {anything + "file", "edited", "edit"},
-		BuiltinRead:  {anything + "file", "read", "read"},
-		BuiltinFetch: {anything + "address", "fetched", "fetch"},
+		BuiltinShell: {anyUsePrefix + "command", "run", "run"},
+		BuiltinEdit:  {anyUsePrefix + "file", "edited", "edit"},
+		BuiltinRead:  {anyUsePrefix + "file", "read", "read"},
+		BuiltinFetch: {anyUsePrefix + "address", "fetched", "fetch"},
 	}[g.Builtin]
 	if g.shown != "" {
-		w.what = g.shown
+		w.subject = g.shown
 		return w
 	}
 	var shown []string
@@ -34,7 +34,7 @@ func (g Gate) wording() wording {
 		shown = append(shown[:maxShown:maxShown], "the like")
 	}
 	if len(shown) > 0 {
-		w.what = strings.Join(shown, " or ")
+		w.subject = strings.Join(shown, " or ")
 	}
 	return w
 }
@@ -78,33 +78,33 @@ func (g Gate) Name(use string) Gate {
 }
 
 // Uses returns what the gate covers, as sentences to an agent name it: `git push`, ops__deploy.
-func (g Gate) Uses() string { return g.wording().what }
+func (g Gate) Uses() string { return g.wording().subject }
 
-// begin returns w.what for the beginning of a sentence.
-func (w wording) begin() string {
-	if rest, ok := strings.CutPrefix(w.what, anything); ok {
+// sentenceStart returns w.what for the beginning of a sentence.
+func (w wording) sentenceStart() string {
+	if rest, ok := strings.CutPrefix(w.subject, anyUsePrefix); ok {
 		return "Any " + rest
 	}
-	return w.what
+	return w.subject
 }
 
-// not returns the beginning of a sentence, for example "`git push` was not run".
-func (w wording) not() string {
-	if rest, ok := strings.CutPrefix(w.what, anything); ok {
+// negation returns the beginning of a sentence, for example "`git push` was not run".
+func (w wording) negation() string {
+	if rest, ok := strings.CutPrefix(w.subject, anyUsePrefix); ok {
 		return "No " + rest + " was " + w.done
 	}
-	return w.what + " was not " + w.done
+	return w.subject + " was not " + w.done
 }
 
-// anything is the prefix of w.what for a gate that covers every use of a tool.
-const anything = "any "
+// anyUsePrefix is the prefix of w.what for a gate that covers every use of a tool.
+const anyUsePrefix = "any "
 
 // Describe returns how sentences to an agent refer to a gated tool. A builtin tool is described by what the agent
 // does with it.
 func (c Config) Describe(tool string) string {
-	if g := c.Of(tool); g != nil && g.Builtin != "" {
+	if g := c.GateOf(tool); g != nil && g.Builtin != "" {
 		w := g.wording()
-		return w.do + " " + w.what
+		return w.do + " " + w.subject
 	}
 	return tool
 }

@@ -22,8 +22,8 @@ type body struct {
 
 var errBody = errors.New("the body is too large or too slow")
 
-// leftovers is how long the unread rest of a body may still take to arrive.
-const leftovers = 2 * time.Second
+// drainTimeout is how long the unread rest of a body may still take to arrive.
+const drainTimeout = 2 * time.Second
 
 func newBody(r *http.Request, control *http.ResponseController, limit int64, within time.Duration) *body {
 	b := &body{ReadCloser: r.Body, left: limit, control: control}
@@ -70,6 +70,6 @@ func (b *body) fail(p *problem) error {
 // finish is called after the handler has returned.
 func (b *body) finish() {
 	if !b.ended.Load() {
-		_ = b.control.SetReadDeadline(time.Now().Add(leftovers))
+		_ = b.control.SetReadDeadline(time.Now().Add(drainTimeout))
 	}
 }

@@ -12,17 +12,17 @@ import (
 	"syscall"
 )
 
-// counted is a listener that limits its connections. A connection beyond MaxConns closes the one that has been without
+// limitedListener is a listener that limits its connections. A connection beyond MaxConns closes the one that has been without
 // a request longest, of the holder with the most connections. If all are in use, further connections are accepted only
 // for the paths in Config.Unlimited, and to refuse other requests with an error.
-type counted struct {
+type limitedListener struct {
 	net.Listener
-	conns *crowd
-	spare *crowd // connections beyond the limit
+	conns *evictionPool
+	spare *evictionPool // connections beyond the limit
 }
 
 // Accept implements net.Listener. It must be called from a single goroutine.
-func (l *counted) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
@@ -30,25 +30,25 @@ func (l *counted) Accept() (net.Conn, error) {
 		}
 		return nil, err
 	}
-	c := &countedConn{Conn: conn}
+	c := &limitedConn{Conn: conn}
 	from := addressKey(conn.RemoteAddr().String())
 	var ok bool
-	if c.place, ok = l.conns.join(from, 1, c.evict); !ok {
+	if c.member, ok = l.conns.join(from, 1, c.evict); !ok {
 		c.over = true
-		c.place, _ = l.spare.join(from, 1, c.evict) // its members are never pinned
+		c.member, _ = l.spare.join(from, 1, c.evict) // its members are never pinned
 	}
 	return c, nil
 }
 
-type countedConn struct {
+type limitedConn struct {
 	net.Conn
-	place *member
-	over  bool   // beyond the limit
-	cut   func() // ends the contexts of its requests; nil until it is served
+	member *member
+	over   bool   // beyond the limit
+	cut    func() // ends the contexts of its requests; nil until it is served
 }
 
 // evict is called only by Accept, which also sets the fields.
-func (c *countedConn) evict() {
+func (c *limitedConn) evict() {
 	if c.cut != nil {
 		c.cut()
 	}
@@ -56,8 +56,8 @@ func (c *countedConn) evict() {
 }
 
 // Close implements net.Conn.
-func (c *countedConn) Close() error {
-	c.place.leave()
+func (c *limitedConn) Close() error {
+	c.member.leave()
 	if c.cut != nil {
 		c.cut()
 	}
@@ -65,7 +65,7 @@ func (c *countedConn) Close() error {
 }
 
 // CloseWrite lets net/http finish an answer while its client is still sending.
-func (c *countedConn) CloseWrite() error {
+func (c *limitedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
@@ -79,7 +79,7 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok { // *tls.Conn
 		conn = secure.NetConn()
 	}
-	c, ok := conn.(*countedConn)
+	c, ok := conn.(*limitedConn)
 	if !ok {
 		return ctx
 	}

@@ -7,15 +7,15 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// crowd limits things that can be taken from their holders: connections without a request, requests that have not
+// evictionPool limits things that can be taken from their holders: connections without a request, requests that have not
 // begun, bytes of their bodies. When it is full, the holder with the most loses what it has held longest. No holder
 // therefore keeps more than half while another one arrives, and a holder with little loses nothing because of others.
-type crowd struct {
+type evictionPool struct {
 	limit int64
 
 	mu      sync.Mutex
 	total   int64
-	turn    uint64
+	clock   uint64
 	evicted uint64
 	holders map[string]*holder
 }
@@ -29,60 +29,62 @@ type holder struct {
 
 // member is one thing that is held. Its methods may be called after it has left.
 type member struct {
-	crowd  *crowd
-	evict  func() // called once it is out, without holding the lock
-	key    string
-	weight int64
-	pins   int
-	out    bool
+	pool      *evictionPool
+	evict     func() // called once it is out, without holding the lock
+	key       string
+	weight    int64
+	pins      int
+	isRemoved bool
 }
 
-func newCrowd(limit int64) *crowd { return &crowd{limit: limit, holders: map[string]*holder{}} }
+func newEvictionPool(limit int64) *evictionPool {
+	return &evictionPool{limit: limit, holders: map[string]*holder{}}
+}
 
 // join adds a member. It returns false if no other member can be evicted for it.
-func (c *crowd) join(key string, weight int64, evict func()) (*member, bool) {
-	m := &member{crowd: c, key: key, weight: weight, evict: evict}
-	c.mu.Lock()
-	victims, ok := c.makePlace(key, weight, nil)
+func (p *evictionPool) join(key string, weight int64, evict func()) (*member, bool) {
+	m := &member{pool: p, key: key, weight: weight, evict: evict}
+	p.mu.Lock()
+	victims, ok := p.evictFor(key, weight, nil)
 	if ok {
-		c.add(m)
+		p.add(m)
 	} else {
-		m.out = true
+		m.isRemoved = true
 	}
-	c.mu.Unlock()
+	p.mu.Unlock()
 	evictAll(victims)
 	return m, ok
 }
 
 // evictOne evicts a member, if there is one.
-func (c *crowd) evictOne() {
-	c.mu.Lock()
-	v := c.pickVictim("", 0)
+func (p *evictionPool) evictOne() {
+	p.mu.Lock()
+	v := p.pickVictim("", 0)
 	if v != nil {
-		c.remove(v)
-		c.evicted++
+		p.remove(v)
+		p.evicted++
 	}
-	c.mu.Unlock()
+	p.mu.Unlock()
 	if v != nil {
 		v.evict()
 	}
 }
 
-func (c *crowd) stats() (total int64, evicted uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.total, c.evicted
+func (p *evictionPool) stats() (total int64, evicted uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.total, p.evicted
 }
 
 // addWeight increases the weight of a member. It returns false if this member would be the next to be evicted, or is
 // already out.
 func (m *member) addWeight(weight int64) bool {
-	c := m.crowd
+	c := m.pool
 	c.mu.Lock()
-	ok := !m.out
+	ok := !m.isRemoved
 	var victims []*member
 	if ok {
-		if victims, ok = c.makePlace(m.key, weight, m); ok {
+		if victims, ok = c.evictFor(m.key, weight, m); ok {
 			m.weight += weight
 			c.total += weight
 			c.holders[m.key].sum += weight
@@ -94,39 +96,39 @@ func (m *member) addWeight(weight int64) bool {
 }
 
 func (m *member) holder() string {
-	m.crowd.mu.Lock()
-	defer m.crowd.mu.Unlock()
+	m.pool.mu.Lock()
+	defer m.pool.mu.Unlock()
 	return m.key
 }
 
 func (m *member) setHolder(key string) {
-	c := m.crowd
+	c := m.pool
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m.out || m.key == key {
+	if m.isRemoved || m.key == key {
 		return
 	}
 	c.remove(m)
-	m.key, m.out = key, false
+	m.key, m.isRemoved = key, false
 	c.add(m)
 }
 
 // renew marks a member as the most recently held.
 func (m *member) renew() {
-	c := m.crowd
+	c := m.pool
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !m.out && m.pins == 0 {
+	if !m.isRemoved && m.pins == 0 {
 		c.renew(m)
 	}
 }
 
 // pin keeps a member from being evicted until unpin is called. It returns false if the member is out.
 func (m *member) pin() bool {
-	c := m.crowd
+	c := m.pool
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m.out {
+	if m.isRemoved {
 		return false
 	}
 	m.pins++
@@ -135,20 +137,20 @@ func (m *member) pin() bool {
 }
 
 func (m *member) unpin() {
-	c := m.crowd
+	c := m.pool
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m.pins--; m.pins == 0 && !m.out {
+	if m.pins--; m.pins == 0 && !m.isRemoved {
 		c.renew(m)
 	}
 }
 
 // leave removes a member. It returns false if the member was already out.
 func (m *member) leave() bool {
-	c := m.crowd
+	c := m.pool
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m.out {
+	if m.isRemoved {
 		return false
 	}
 	c.remove(m)
@@ -163,16 +165,16 @@ func evictAll(victims []*member) {
 
 // The functions below require c.mu.
 
-// makePlace removes members until the additional weight fits. It returns false if there are none, or if the next one
+// evictFor removes members until the additional weight fits. It returns false if there are none, or if the next one
 // would be except.
-func (c *crowd) makePlace(key string, weight int64, except *member) (victims []*member, ok bool) {
-	for c.total+weight > c.limit {
-		v := c.pickVictim(key, weight)
+func (p *evictionPool) evictFor(key string, weight int64, except *member) (victims []*member, ok bool) {
+	for p.total+weight > p.limit {
+		v := p.pickVictim(key, weight)
 		if v == nil || v == except {
 			return victims, false
 		}
-		c.remove(v)
-		c.evicted++
+		p.remove(v)
+		p.evicted++
 		victims = append(victims, v)
 	}
 	return victims, true
@@ -180,11 +182,11 @@ func (c *crowd) makePlace(key string, weight int64, except *member) (victims []*
 
 // pickVictim returns the member to evict so that a holder can get more weight: the longest-held member of the holder
 // that would then have the most. Between equal holders, the longest-held member is chosen.
-func (c *crowd) pickVictim(key string, weight int64) *member {
+func (p *evictionPool) pickVictim(key string, weight int64) *member {
 	var next *member
 	var most int64
 	var first uint64
-	for k, h := range c.holders {
+	for k, h := range p.holders {
 		sum := h.sum
 		if k == key {
 			sum += weight
@@ -197,33 +199,33 @@ func (c *crowd) pickVictim(key string, weight int64) *member {
 	return next
 }
 
-func (c *crowd) add(m *member) {
-	h := c.holders[m.key]
+func (p *evictionPool) add(m *member) {
+	h := p.holders[m.key]
 	if h == nil {
 		h = &holder{}
 		h.loose, _ = simplelru.NewLRU[*member, uint64](math.MaxInt, nil) // an error is only possible for a size below 1
-		c.holders[m.key] = h
+		p.holders[m.key] = h
 	}
 	h.members++
 	h.sum += m.weight
-	c.total += m.weight
+	p.total += m.weight
 	if m.pins == 0 {
-		c.renew(m)
+		p.renew(m)
 	}
 }
 
-func (c *crowd) remove(m *member) {
-	m.out = true
-	h := c.holders[m.key]
+func (p *evictionPool) remove(m *member) {
+	m.isRemoved = true
+	h := p.holders[m.key]
 	h.loose.Remove(m)
 	h.sum -= m.weight
-	c.total -= m.weight
+	p.total -= m.weight
 	if h.members--; h.members == 0 {
-		delete(c.holders, m.key)
+		delete(p.holders, m.key)
 	}
 }
 
-func (c *crowd) renew(m *member) {
-	c.turn++
-	c.holders[m.key].loose.Add(m, c.turn)
+func (p *evictionPool) renew(m *member) {
+	p.clock++
+	p.holders[m.key].loose.Add(m, p.clock)
 }

@@ -14,7 +14,7 @@ func TestCrowdIsFair(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.Int64Range(1, 20).Draw(t, "limit")
-		c := newCrowd(limit)
+		c := newEvictionPool(limit)
 		type held struct {
 			*member
 			key    string

@@ -28,21 +28,21 @@ import (
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
-// linger is how long handlers may take to notice that they were cut off.
-const linger = 2 * time.Second
+// shutdownGrace is how long handlers may take to notice that they were cut off.
+const shutdownGrace = 2 * time.Second
 
 // Server is a listener.
 type Server struct {
 	cfg      Config
 	tls      *tls.Config
-	listener *counted
+	listener *limitedListener
 	addr     net.Addr
 	loopback bool
 	hosts    map[string]bool // in lower case
 	origins  map[string]bool
 
-	arriving *crowd // requests that are not admitted yet
-	bodies   *crowd // bytes of bodies in memory
+	arriving *evictionPool // requests that are not admitted yet
+	bodies   *evictionPool // bytes of bodies in memory
 	requests *fairshare.Queue
 	streams  *fairshare.Queue
 	draining chan struct{}
@@ -70,10 +70,10 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		}
 	}
 	s := &Server{
-		cfg: cfg, tls: secure, listener: &counted{Listener: inner, conns: newCrowd(int64(cfg.MaxConns)), spare: newCrowd(int64(cfg.MaxConns))}, addr: inner.Addr(),
+		cfg: cfg, tls: secure, listener: &limitedListener{Listener: inner, conns: newEvictionPool(int64(cfg.MaxConns)), spare: newEvictionPool(int64(cfg.MaxConns))}, addr: inner.Addr(),
 		hosts: map[string]bool{}, origins: map[string]bool{},
-		arriving: newCrowd(int64(cfg.MaxRequests)), bodies: newCrowd(bodiesHeld * cfg.MaxBody),
-		requests: fairshare.New(fairshare.Config{Permits: cfg.MaxRequests, Waiting: cfg.MaxRequests, Wait: slotWait}),
+		arriving: newEvictionPool(int64(cfg.MaxRequests)), bodies: newEvictionPool(maxBodiesInMemory * cfg.MaxBody),
+		requests: fairshare.New(fairshare.Config{Permits: cfg.MaxRequests, Waiting: cfg.MaxRequests, Wait: admitTimeout}),
 		streams:  fairshare.New(fairshare.Config{Permits: cfg.MaxStreams}),
 		draining: make(chan struct{}),
 	}
@@ -192,7 +192,7 @@ func (s *Server) drain(srv *http.Server, cut func()) error {
 	}()
 	select {
 	case <-finished:
-	case <-time.After(linger):
+	case <-time.After(shutdownGrace):
 		s.cfg.Logger.Warn("shut down without waiting for requests that ignore their cancellation")
 	}
 	if err != nil {
@@ -226,9 +226,9 @@ func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request) {
 	}
 	b := newBody(r, control, s.cfg.MaxBody, s.cfg.BodyTimeout)
 	defer b.finish()
-	a := &answer{ResponseWriter: w, server: s, control: control, body: b, cancel: cancel}
-	a.conn, _ = ctx.Value(connKey{}).(*countedConn) // every connection is a countedConn
-	r = r.WithContext(context.WithValue(ctx, answerKey{}, a))
+	a := &responseWriter{ResponseWriter: w, server: s, control: control, body: b, cancel: cancel}
+	a.conn, _ = ctx.Value(connKey{}).(*limitedConn) // every connection is a limitedConn
+	r = r.WithContext(context.WithValue(ctx, writerKey{}, a))
 	r.Body = b
 	a.request = r
 	a.countArrival(r)
@@ -261,7 +261,7 @@ func setSecurityHeaders(h http.Header) {
 }
 
 // answerPanic answers instead of a handler that panicked.
-func (s *Server) answerPanic(a *answer) {
+func (s *Server) answerPanic(a *responseWriter) {
 	cause := recover()
 	switch {
 	case cause == nil:
@@ -270,7 +270,7 @@ func (s *Server) answerPanic(a *answer) {
 		panic(cause)
 	}
 	s.cfg.Logger.Error("a request's handler panicked", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
-	if a.begun {
+	if a.started {
 		panic(http.ErrAbortHandler) // cut off, so that no one takes half an answer for a complete one
 	}
 	a.refuse(failed)

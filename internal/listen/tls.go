@@ -12,9 +12,9 @@ import (
 	"github.com/gavel-mcp/gavel/internal/egress"
 )
 
-// suites are the cipher suites for TLS 1.2, all with forward secrecy and authenticated encryption. TLS 1.3 has no
+// cipherSuites are the cipher suites for TLS 1.2, all with forward secrecy and authenticated encryption. TLS 1.3 has no
 // others.
-var suites = []uint16{
+var cipherSuites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
 	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
@@ -29,7 +29,7 @@ func newTLS(c Config) (*tls.Config, error) {
 	if err := keep.load(); err != nil {
 		return nil, fmt.Errorf("the certificate cannot be used: %w", err)
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, CipherSuites: suites, GetCertificate: keep.get, NextProtos: []string{"h2", "http/1.1"}}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, CipherSuites: cipherSuites, GetCertificate: keep.get, NextProtos: []string{"h2", "http/1.1"}}
 	if c.ClientCAFile != "" {
 		roots, err := egress.LoadRoots(c.ClientCAFile)
 		if err != nil {

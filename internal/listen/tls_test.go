@@ -134,27 +134,29 @@ func start(t *testing.T, cfg listen.Config) *listen.Server {
 	return s
 }
 
-// answer is a response: its body and its server's certificate.
-type answer struct {
+// responseWriter is a response: its body and its server's certificate.
+type responseWriter struct {
 	status, proto int
 	text          string
 	serial        int64 // of the certificate
 }
 
-func ask(c *http.Client, url string) (answer, error) { return askWith(c, http.MethodGet, url, "") }
+func ask(c *http.Client, url string) (responseWriter, error) {
+	return askWith(c, http.MethodGet, url, "")
+}
 
-func askWith(c *http.Client, method, url, sent string) (answer, error) {
+func askWith(c *http.Client, method, url, sent string) (responseWriter, error) {
 	r, err := http.NewRequest(method, url, strings.NewReader(sent))
 	if err != nil {
-		return answer{}, err
+		return responseWriter{}, err
 	}
 	resp, err := c.Do(r)
 	if err != nil {
-		return answer{}, err
+		return responseWriter{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	a := answer{status: resp.StatusCode, proto: resp.ProtoMajor, text: string(body)}
+	a := responseWriter{status: resp.StatusCode, proto: resp.ProtoMajor, text: string(body)}
 	if resp.TLS != nil {
 		a.serial = resp.TLS.PeerCertificates[0].SerialNumber.Int64()
 	}

@@ -52,7 +52,7 @@ type Extension struct {
 	// Routes are additional routes of gavel serve.
 	Routes []Route
 	// Metrics writes the module's metrics.
-	Metrics func(telemetry.Tell)
+	Metrics func(telemetry.MetricFunc)
 	// Provides implements interfaces that other modules and the program declare; see Find.
 	Provides any
 	// Services are the services that the module's operations use, by operation.Operation.Service.
@@ -73,9 +73,9 @@ type Part struct {
 	// Prepare reads and checks the part; take applies it. If Prepare is nil, changes take effect at the
 	// next start.
 	Prepare func(context.Context, *Change) (take func(), err error)
-	// Settled is called with the error that keeps the current files from being applied, and with nil once
+	// OnResult is called with the error that keeps the current files from being applied, and with nil once
 	// they are. It may be nil.
-	Settled func(error)
+	OnResult func(error)
 }
 
 // Change is a configuration that is about to be applied.
@@ -228,8 +228,8 @@ func (all Extensions) Run(ctx context.Context) (stop func()) {
 	}
 }
 
-// Tell writes the metrics of every extension.
-func (all Extensions) Tell(tell telemetry.Tell) {
+// WriteMetrics writes the metrics of every extension.
+func (all Extensions) WriteMetrics(tell telemetry.MetricFunc) {
 	for _, x := range all {
 		if x.Metrics != nil {
 			x.Metrics(tell)

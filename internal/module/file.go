@@ -11,8 +11,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// WriteWhole writes a file atomically: it appears with all of its content, synced to disk, or not at all.
-func WriteWhole(path string, write func(io.Writer) error) (err error) {
+// WriteFileAtomically writes a file atomically: it appears with all of its content, synced to disk, or not at all.
+func WriteFileAtomically(path string, write func(io.Writer) error) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, ".gavel-export-*") // 0600
 	if err != nil {

@@ -2,13 +2,11 @@ package module
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
@@ -42,36 +40,6 @@ func AppendNew(list []string, s string) []string {
 		return list
 	}
 	return append(list, s)
-}
-
-// CheckOverwrite rejects an --out file that the command reads.
-func CheckOverwrite(out []string, read ...string) error {
-	for _, path := range out {
-		target, err := os.Stat(path)
-		if err != nil {
-			continue
-		}
-		for _, name := range read {
-			if source, err := os.Stat(name); err == nil && os.SameFile(source, target) {
-				return term.UsageErrorf("write to another file", "--out %s would overwrite an input file", path)
-			}
-		}
-	}
-	return nil
-}
-
-// ReadResults reads a measurement that gavel eval run wrote.
-func ReadResults(path string) (eval.Measurement, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return eval.Measurement{}, term.UsageErrorf("", "cannot read the results: %w", err)
-	}
-	defer func() { _ = f.Close() }() // read only
-	m, err := eval.ReadMeasurement(f)
-	if err != nil {
-		return m, term.UsageErrorf("gavel eval run --out FILE.json writes one", "%s: %w", path, err)
-	}
-	return m, nil
 }
 
 // ParseShare parses a share such as 1% or 0.01.

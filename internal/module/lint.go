@@ -46,7 +46,7 @@ func (r *LintReport) Finish(out *term.Terminal, strict, asJSON, schemas bool) er
 		}
 		for _, s := range f.Schemas {
 			if schemas {
-				out.Printf("%s:%d: schema: %s: %s\n", f.File, s.Line, s.Path, describePlace(s))
+				out.Printf("%s:%d: schema: %s: %s\n", f.File, s.Line, s.Path, describeSchemaPlace(s))
 			}
 		}
 	}
@@ -78,7 +78,7 @@ func (r *LintReport) verdict() error {
 	return &term.ExitError{Code: term.ExitBad, Err: errors.New(found)}
 }
 
-func describePlace(s workflow.SchemaPlace) string {
+func describeSchemaPlace(s workflow.SchemaPlace) string {
 	if s.Sandbox {
 		return "runs in the sandbox: " + s.Why
 	}

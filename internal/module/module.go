@@ -61,6 +61,8 @@ type Module struct {
 	Approved func(ctx context.Context, con *Console, command string, flag func(name string) string) (Approval, error)
 	// NextStep returns the command that sets up a coding agent for a configuration file; "" if there is none.
 	NextStep func(client, config string) string
+	// Reports are additional reports of gavel eval run.
+	Reports Reports
 }
 
 // Command is a command of the command line.
@@ -118,7 +120,7 @@ type Service struct {
 	// Run starts the service. stop waits until it has ended.
 	Run func(context.Context) (stop func())
 	// Metrics writes the service's metrics.
-	Metrics func(telemetry.Tell)
+	Metrics func(telemetry.MetricFunc)
 }
 
 // ConfigFlag is the flag of every command that reads the configuration file.
@@ -132,7 +134,7 @@ func (f ConfigFlag) Load() (*config.File, error) {
 		return nil, nil //nolint:nilnil // a nil file has no sections
 	}
 	file, err := config.Load(f.Config)
-	return file, BadConfig(err)
+	return file, ConfigError(err)
 }
 
 // StoreFlags are the flags of a command that opens a store.
@@ -228,7 +230,7 @@ var modules []Module
 
 // Register adds a module. Call it from an init function.
 func Register(m Module) {
-	if Has(m.Name) {
+	if IsRegistered(m.Name) {
 		panic(fmt.Sprintf("module %q is registered twice", m.Name))
 	}
 	for _, s := range m.Sections {
@@ -273,8 +275,8 @@ func Commands(parent string) []Command {
 	return all
 }
 
-// Has reports whether a module is registered.
-func Has(name string) bool {
+// IsRegistered reports whether a module is registered.
+func IsRegistered(name string) bool {
 	return slices.ContainsFunc(modules, func(m Module) bool { return m.Name == name })
 }
 
@@ -288,8 +290,8 @@ func FindProcess(word string) Process {
 	return nil
 }
 
-// BadConfig turns an error about a configuration file into an exit error with one line per mistake.
-func BadConfig(err error) error {
+// ConfigError turns an error about a configuration file into an exit error with one line per mistake.
+func ConfigError(err error) error {
 	if _, told := errors.AsType[*term.ExitError](err); err == nil || told {
 		return err
 	}

@@ -20,9 +20,9 @@ import (
 
 // The fields that tools omit from results with a position: see BriefPosition.
 var (
-	withoutPlace = []string{"workflow", "version", "seq"}
-	withoutFrom  = append([]string{"from"}, withoutPlace...)
-	withoutMove  = append([]string{"action"}, withoutFrom...)
+	omitPosition = []string{"workflow", "version", "seq"}
+	omitFrom     = append([]string{"from"}, omitPosition...)
+	omitMove     = append([]string{"action"}, omitFrom...)
 )
 
 // BriefPosition returns a position as tools show it. It omits the workflow, which the caller knows, the parts of
@@ -43,7 +43,7 @@ func BriefPosition(p engine.Position) engine.Position {
 // BriefDecision returns a decision as tools show it. Absent values are the usual ones: proposed equals the outcome,
 // the mode is enforce, the code of a finding is the decision's, and the findings contain the whole reasoning.
 func BriefDecision(d engine.Decision) engine.Decision {
-	d.Reasoning, d.Suggestions = ownReasoning(d), ownSuggestions(d)
+	d.Reasoning, d.Suggestions = extraReasoning(d), extraSuggestions(d)
 	d.ID, d.Target, d.Violations, d.Sandbox = "", "", nil, nil
 	if d.Proposed == d.Outcome {
 		d.Proposed = ""
@@ -60,28 +60,28 @@ func BriefDecision(d engine.Decision) engine.Decision {
 	return d
 }
 
-// mostRepeated is the maximum number of findings that a reasoning repeats.
-const mostRepeated = 3
+// maxRepeated is the maximum number of findings that a reasoning repeats.
+const maxRepeated = 3
 
-// ownReasoning returns the reasoning if it adds anything to the findings. It returns "" for an approval, and if the
+// extraReasoning returns the reasoning if it adds anything to the findings. It returns "" for an approval, and if the
 // reasoning only repeats the findings.
-func ownReasoning(d engine.Decision) string {
+func extraReasoning(d engine.Decision) string {
 	if d.Outcome == judge.Approve {
 		return ""
 	}
-	for _, f := range d.Findings[:min(len(d.Findings), mostRepeated)] {
+	for _, f := range d.Findings[:min(len(d.Findings), maxRepeated)] {
 		if !strings.Contains(d.Reasoning, strings.TrimRight(f.Message, ".")) {
 			return d.Reasoning
 		}
 	}
-	if len(d.Findings) == 0 || d.DecidedBy == judge.LayerModel && saysMore(d) {
+	if len(d.Findings) == 0 || d.DecidedBy == judge.LayerModel && addsWords(d) {
 		return d.Reasoning
 	}
 	return ""
 }
 
-// saysMore reports whether a reasoning has words that no finding has.
-func saysMore(d engine.Decision) bool {
+// addsWords reports whether a reasoning has words that no finding has.
+func addsWords(d engine.Decision) bool {
 	rest := d.Reasoning
 	for _, f := range append(slices.Clone(d.Findings), validators.Finding{Message: judge.TryAgain, Hint: judge.AwaitsPerson}) {
 		for _, text := range []string{f.Message, f.Hint} {
@@ -93,8 +93,8 @@ func saysMore(d engine.Decision) bool {
 	return strings.ContainsFunc(rest, unicode.IsLetter)
 }
 
-// ownSuggestions returns the suggestions that are neither generic nor the hint of a finding.
-func ownSuggestions(d engine.Decision) (own []string) {
+// extraSuggestions returns the suggestions that are neither generic nor the hint of a finding.
+func extraSuggestions(d engine.Decision) (own []string) {
 	for _, s := range d.Suggestions {
 		if !engine.IsUsualSuggestion(s) && !slices.ContainsFunc(d.Findings, func(f validators.Finding) bool { return f.Hint == s }) {
 			own = append(own, s)
@@ -133,7 +133,7 @@ type Prechecked struct {
 func briefValidate(r engine.ValidateResult) any {
 	d := r.Decision
 	out := Prechecked{ValidateResult: r, Confidence: d.Confidence, Reasoning: d.Reasoning, Violations: d.Violations, Suggestions: d.Suggestions}
-	if !r.Approved && ownReasoning(d) == "" {
+	if !r.Approved && extraReasoning(d) == "" {
 		out.Reasoning = fmt.Sprintf("The %s layer objects; the violations name the problems.", d.DecidedBy)
 	}
 	out.Position, out.Decision, out.Action = BriefPosition(r.Position), BriefDecision(d), ""

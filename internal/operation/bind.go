@@ -64,7 +64,7 @@ func ReadObject(raw []byte, what string) (document.JSON, error) {
 		return document.JSON{}, e
 	}
 	if v.Kind() != document.Object {
-		return document.JSON{}, Wrong("", fmt.Sprintf("The %s %s, not an object.", what, kindName(v)), "Send them by name.")
+		return document.JSON{}, NewArgumentError("", fmt.Sprintf("The %s %s, not an object.", what, kindName(v)), "Send them by name.")
 	}
 	return v, nil
 }
@@ -122,7 +122,7 @@ func (o *Operation) choose(other *Operation, members document.JSON) (*Operation,
 		return o, nil
 	}
 	if extra := given(own, others); extra != "" {
-		return nil, Wrong(extra, fmt.Sprintf("The arguments %q and %q cannot be combined.", extra, chosen), "Omit one.")
+		return nil, NewArgumentError(extra, fmt.Sprintf("The arguments %q and %q cannot be combined.", extra, chosen), "Omit one.")
 	}
 	return other, nil
 }
@@ -213,8 +213,8 @@ func CheckQuery(query url.Values, fields []*Field) error {
 	return rejectUnknown(unknown, nil, fields, Parameter)
 }
 
-// mostUnknown limits how many unknown names one message lists.
-const mostUnknown = 8
+// maxUnknown limits how many unknown names one message lists.
+const maxUnknown = 8
 
 // rejectUnknown returns an error that lists the unknown names, if there are any. If exactly one name is missing and
 // one is unknown, the unknown one is probably the missing one. Otherwise, if the fields include an open object, the
@@ -236,11 +236,11 @@ func rejectUnknown(unknown, missing []string, fields []*Field, noun Noun) error 
 	open := slices.IndexFunc(fields, func(f *Field) bool { return f.Open && noun != Parameter })
 	if len(unknown) == 1 && len(missing) == 1 {
 		hint = fmt.Sprintf("Did you mean %q? %s", missing[0], hint)
-		return Wrong(name, message, hint)
+		return NewArgumentError(name, message, hint)
 	}
 	if open >= 0 {
 		var quoted, members []string
-		for _, u := range unknown[:min(len(unknown), mostUnknown)] {
+		for _, u := range unknown[:min(len(unknown), maxUnknown)] {
 			quoted, members = append(quoted, quoteText(u)), append(members, quoteText(u)+": ...")
 		}
 		it := "it"
@@ -253,7 +253,7 @@ func rejectUnknown(unknown, missing []string, fields []*Field, noun Noun) error 
 	if near := document.Suggest(name, known); near != "" {
 		hint = fmt.Sprintf("Did you mean %q? %s", near, hint)
 	}
-	return Wrong(name, message, hint)
+	return NewArgumentError(name, message, hint)
 }
 
 // isGiven reports whether a member has a value; null counts as absent.
@@ -276,7 +276,7 @@ func BindMembers(req any, fields []*Field, members document.JSON, noun Noun) err
 }
 
 func (f *Field) reportMissing(noun Noun) error {
-	return Wrong(f.nameAs(noun), fmt.Sprintf("The %s %q is missing.", noun, f.nameAs(noun)), f.About())
+	return NewArgumentError(f.nameAs(noun), fmt.Sprintf("The %s %q is missing.", noun, f.nameAs(noun)), f.About())
 }
 
 // BindQuery sets the fields of a request from a URL query.
@@ -302,11 +302,11 @@ func (f *Field) SetText(req any, values []string, noun Noun) error {
 		return nil
 	}
 	if len(values) != 1 {
-		return Wrong(f.HTTP(), fmt.Sprintf("The %s %q is given more than once.", noun, f.HTTP()), "Give it once.")
+		return NewArgumentError(f.HTTP(), fmt.Sprintf("The %s %q is given more than once.", noun, f.HTTP()), "Give it once.")
 	}
 	text := values[0]
 	if !utf8.ValidString(text) {
-		return Wrong(f.HTTP(), fmt.Sprintf("The %s %q is not valid UTF-8.", noun, f.HTTP()), "Encode it as UTF-8.")
+		return NewArgumentError(f.HTTP(), fmt.Sprintf("The %s %q is not valid UTF-8.", noun, f.HTTP()), "Encode it as UTF-8.")
 	}
 	if f.Kind != String && f.Kind != Time {
 		v, err := document.ReadJSON([]byte(text), document.Limits{Bytes: len(text) + 1, Depth: maxDepth})
@@ -314,7 +314,7 @@ func (f *Field) SetText(req any, values []string, noun Noun) error {
 			return f.set(req, v, noun)
 		}
 	}
-	return f.set(req, document.Known(document.AppendQuote(nil, text)), noun)
+	return f.set(req, document.ReadTrusted(document.AppendQuote(nil, text)), noun)
 }
 
 // set sets the field from a JSON value other than null.
@@ -328,7 +328,7 @@ func (f *Field) set(req any, v document.JSON, noun Noun) error {
 	case len(f.Enum) > 0 && !slices.ContainsFunc(f.Enum, v.Is) && (noun != Parameter || !v.Is("")):
 		return f.reportMistake("one of "+strings.Join(f.Enum, ", "), v, noun)
 	case f.Range != nil:
-		if n, _ := strconv.ParseFloat(string(v.Raw()), 64); !f.Range.holds(n) { // parse has rejected values that are not numbers
+		if n, _ := strconv.ParseFloat(string(v.Raw()), 64); !f.Range.contains(n) { // parse has rejected values that are not numbers
 			return f.reportMistake(f.Range.String(), v, noun)
 		}
 	}
@@ -387,7 +387,7 @@ func (f *Field) reportMistake(want string, v document.JSON, noun Noun) error {
 	case v.Kind() == document.Number && (f.Kind == Integer || f.Kind == Number):
 		is = fmt.Sprintf("%.40s", v.Raw())
 	}
-	return Wrong(f.nameAs(noun), fmt.Sprintf("The %s %q must be %s, but is %s.", noun, f.nameAs(noun), want, is), hint)
+	return NewArgumentError(f.nameAs(noun), fmt.Sprintf("The %s %q must be %s, but is %s.", noun, f.nameAs(noun), want, is), hint)
 }
 
 // assign sets the field. Parts of a document are not assigned.
@@ -413,8 +413,8 @@ func (f *Field) assign(req any, value any) {
 	to.Set(reflect.ValueOf(value).Convert(to.Type()))
 }
 
-// Wrong returns the error for a part of a request; name "" is the whole request.
-func Wrong(name, message, hint string) error {
+// NewArgumentError returns the error for a part of a request; name "" is the whole request.
+func NewArgumentError(name, message, hint string) error {
 	at := ""
 	if name != "" {
 		at = string(document.PointerOf(name))

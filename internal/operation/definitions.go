@@ -33,13 +33,13 @@ var (
 		Help: "A key of your choice, at most 200 bytes: a repeated call with the same key and arguments returns the first answer and does nothing.",
 	}
 	fieldExpected = Field{
-		Name: "expectedRevision", Header: "If-Match", Range: &Range{Least: 0},
+		Name: "expectedRevision", Header: "If-Match", Range: &Range{Min: 0},
 		Help:     "The revision that you expect the instance to have. If it has another, nothing happens and the error conflict shows the current state.",
 		HTTPHelp: "The ETag that you received, or a revision in double quotes. If the instance has changed since, nothing happens and the answer is 412.",
 	}
 	fieldAction   = Field{Name: "action", Required: true, Help: "The action to perform; one of nextActions."}
 	fieldData     = Field{Name: "data", Open: true, Help: "The action's data: a JSON object, merged into the context by top-level key when the move is approved; null removes a key."}
-	fieldPast     = Field{Name: "revision", Range: &Range{Least: 1}, Help: "Show the past, as of this revision. Omit it to see the present."}
+	fieldPast     = Field{Name: "revision", Range: &Range{Min: 1}, Help: "Show the past, as of this revision. Omit it to see the present."}
 	fieldAt       = Field{Name: "at", Help: "Show the past, as of this time (RFC 3339, such as 2026-03-10T09:30:00Z). Omit it to see the present."}
 	fieldWorkflow = Field{Name: "workflow", Help: "Only this workflow."}
 	fieldSince    = Field{Name: "since", Help: "Only from this time on, RFC 3339 (2026-03-01T00:00:00Z)."}
@@ -107,10 +107,10 @@ var (
 		Description: "Show one workflow in full: its states, actions, required fields, criteria, and the judge settings in force. Use it before advance to learn what an action requires.",
 		Fields: []Field{
 			{Name: "name", Help: "The workflow's name, from list."},
-			{Name: "version", Range: &Range{Least: 1}, Help: "The version, from 1; omit it for the newest."},
+			{Name: "version", Range: &Range{Min: 1}, Help: "The version, from 1; omit it for the newest."},
 			{Name: "id", Help: "Instead of name: an instance's id, for its version of the workflow.", HTTPHelp: fieldID.Help},
 			{
-				Name: "revision", Range: &Range{Least: 1}, Help: "With id: the version that the instance had at this revision.",
+				Name: "revision", Range: &Range{Min: 1}, Help: "With id: the version that the instance had at this revision.",
 				HTTPHelp: "Show the past: the version that the instance had at this revision.",
 			},
 			fieldAt,

@@ -28,8 +28,8 @@ func CodeInfo(code engine.Code) engine.CodeInfo {
 	return engine.CodeInfo{Code: code, Meaning: "An error without a description."}
 }
 
-// Objections returns the reasoning of a decision, followed by the violations that the reasoning does not contain.
-func Objections(d engine.Decision) string {
+// DescribeRefusal returns the reasoning of a decision, followed by the violations that the reasoning does not contain.
+func DescribeRefusal(d engine.Decision) string {
 	text := endSentence(d.Reasoning)
 	for _, v := range d.Violations {
 		if !strings.Contains(d.Reasoning, v) {

@@ -49,12 +49,12 @@ type Extras interface {
 	Changed(engine.Principal) <-chan struct{}
 }
 
-// ReportEvery is the interval of progress reports while nothing changes. Clients may measure their timeout from the
+// ReportInterval is the interval of progress reports while nothing changes. Clients may measure their timeout from the
 // last report.
-const ReportEvery = 10 * time.Second
+const ReportInterval = 10 * time.Second
 
-// watchEvery is the interval between calls of the function that Watch returned.
-const watchEvery = time.Second
+// watchInterval is the interval between calls of the function that Watch returned.
+const watchInterval = time.Second
 
 // AskWatched performs an operation like Ask. While it runs, AskWatched calls report with each new message of
 // Operation.Watch, and repeats the last one after ReportEvery. A nil report disables this.
@@ -75,7 +75,7 @@ func (c Call) AskWatched(ctx context.Context, op *Operation, req any, report fun
 }
 
 func watch(ctx context.Context, look func(context.Context) (string, error), report func(message string)) {
-	tick := time.NewTicker(watchEvery)
+	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	said, last := "", time.Now()
 	for {
@@ -83,7 +83,7 @@ func watch(ctx context.Context, look func(context.Context) (string, error), repo
 		if err != nil {
 			return // the answer gives the reason
 		}
-		if message != said || time.Since(last) >= ReportEvery {
+		if message != said || time.Since(last) >= ReportInterval {
 			said, last = message, time.Now()
 			report(message)
 		}

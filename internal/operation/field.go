@@ -51,16 +51,16 @@ type Field struct {
 type Completion struct{ Value, About string }
 
 // Range is the minimum and maximum of a number; a Most of 0 sets no maximum.
-type Range struct{ Least, Most float64 }
+type Range struct{ Min, Max float64 }
 
 func (r Range) String() string {
-	if r.Most == 0 {
-		return formatNumber(r.Least) + " or more"
+	if r.Max == 0 {
+		return formatNumber(r.Min) + " or more"
 	}
-	return "from " + formatNumber(r.Least) + " to " + formatNumber(r.Most)
+	return "from " + formatNumber(r.Min) + " to " + formatNumber(r.Max)
 }
 
-func (r Range) holds(n float64) bool { return n >= r.Least && (r.Most == 0 || n <= r.Most) }
+func (r Range) contains(n float64) bool { return n >= r.Min && (r.Max == 0 || n <= r.Max) }
 
 // Kind is the type of a value.
 type Kind string
@@ -77,22 +77,22 @@ const (
 	Any     Kind = "any JSON"
 )
 
-// Place is the part of an HTTP request that contains a field.
-type Place string
+// ParameterLocation is the part of an HTTP request that contains a field.
+type ParameterLocation string
 
 // The places.
 const (
-	InPath   Place = "path"
-	InQuery  Place = "query"
-	InHeader Place = "header"
-	InBody   Place = "body"
+	InPath   ParameterLocation = "path"
+	InQuery  ParameterLocation = "query"
+	InHeader ParameterLocation = "header"
+	InBody   ParameterLocation = "body"
 )
 
 // Fields returns the fields at a place.
-func (r *Route) Fields(at Place) []*Field { return r.fields[at] }
+func (r *Route) Fields(at ParameterLocation) []*Field { return r.fields[at] }
 
 // Has reports whether the route takes a field of this name at a place.
-func (r *Route) Has(at Place, name string) bool {
+func (r *Route) Has(at ParameterLocation, name string) bool {
 	return slices.ContainsFunc(r.fields[at], func(f *Field) bool { return f.HTTP() == name })
 }
 
@@ -138,9 +138,9 @@ func (f *Field) Schema() map[string]any {
 		s["enum"] = f.Enum
 	}
 	if f.Range != nil {
-		s["minimum"] = f.Range.Least
-		if f.Range.Most != 0 {
-			s["maximum"] = f.Range.Most
+		s["minimum"] = f.Range.Min
+		if f.Range.Max != 0 {
+			s["maximum"] = f.Range.Max
 		}
 	}
 	return s
@@ -185,18 +185,18 @@ func (o *Operation) resolve() {
 		r := &o.Routes[i]
 		r.ID, r.Title = cmp.Or(r.ID, o.ID), cmp.Or(r.Title, o.Title)
 		r.Description = strings.TrimSpace(cmp.Or(r.Description, o.Description) + " " + r.Note)
-		r.fields = map[Place][]*Field{}
+		r.fields = map[ParameterLocation][]*Field{}
 		for j := range o.Fields {
-			if at := o.place(r, &o.Fields[j]); at != "" {
+			if at := o.locate(r, &o.Fields[j]); at != "" {
 				r.fields[at] = append(r.fields[at], &o.Fields[j])
 			}
 		}
 	}
 }
 
-// place returns where a route takes a field, "" if it does not. A field in the path of any route of the operation is
+// locate returns where a route takes a field, "" if it does not. A field in the path of any route of the operation is
 // taken only from a path.
-func (o *Operation) place(r *Route, f *Field) Place {
+func (o *Operation) locate(r *Route, f *Field) ParameterLocation {
 	in := func(r Route) bool { return strings.Contains(r.Path, "{"+f.HTTP()+"}") }
 	switch {
 	case in(*r):

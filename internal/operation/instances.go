@@ -72,7 +72,7 @@ var (
 			{Name: "action", Help: "The action that would be performed."},
 			{Name: "states", HTTPName: "state", Help: "The states in which the tool may be used."},
 		},
-		Tool:   Tool{Name: "workflow.canExecute", ReadOnly: true, Note: "Give action, states or both.", Without: withoutPlace},
+		Tool:   Tool{Name: "workflow.canExecute", ReadOnly: true, Note: "Give action, states or both.", Without: omitPosition},
 		Routes: []Route{{At: "GET /v1/instances/{id}/can-execute", Note: "Give `action`, `state` or both."}},
 		Show:   Adapt(briefCanExecute),
 	}, callEngine(Engine.CanExecute))
@@ -80,7 +80,7 @@ var (
 		ID: "advance", Group: "instances", Title: "Perform an action", Right: engine.RightAdvance,
 		Description: "Request an action. It is judged first: if approved, the instance moves to the next state and data is merged into its context; if refused, nothing changes and the answer names what is missing. Only an approved advance means that the step is done.",
 		Fields:      []Field{fieldID, fieldAction, fieldData, fieldExpected, fieldKey},
-		Tool:        Tool{Name: "workflow.advance", Without: withoutMove},
+		Tool:        Tool{Name: "workflow.advance", Without: omitMove},
 		Routes: []Route{{
 			At: "POST /v1/instances/{id}/advance", Tagged: true,
 			Note: "A refused or parked move also gets 200: decision.applied is false, decision gives the reason, and review is the review that a parked move waits for.",
@@ -92,7 +92,7 @@ var (
 		ID: "validate", Group: "instances", Title: "Ask whether an action would pass", Right: engine.RightValidate,
 		Description: "Judge an action without performing it. Returns approved, confidence, reasoning, violations and suggestions. The state does not change; the question is recorded.",
 		Fields:      []Field{fieldID, fieldAction, fieldData, fieldExpected},
-		Tool:        Tool{Name: "workflow.judge.validate", Without: withoutMove},
+		Tool:        Tool{Name: "workflow.judge.validate", Without: omitMove},
 		Routes: []Route{{
 			At: "POST /v1/instances/{id}/validate", Tagged: true,
 			Description: "Judges as advance does, but moves nothing. The question is recorded.",
@@ -103,7 +103,7 @@ var (
 		ID: "cancel", Group: "instances", Title: "Cancel an instance", Right: engine.RightCancel,
 		Description: "End an instance for good without reaching a final state. Its history is kept.",
 		Fields:      []Field{fieldID, {Name: "reason", Help: "Why, for the record."}, fieldExpected, fieldKey},
-		Tool:        Tool{Name: "workflow.cancel", Destructive: true, Without: withoutFrom},
+		Tool:        Tool{Name: "workflow.cancel", Destructive: true, Without: omitFrom},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/cancel", Tagged: true}},
 		Show:        Adapt(briefMoved),
 	}, callEngine(Engine.Cancel))
@@ -117,7 +117,7 @@ var (
 		ID: "undo", Group: "instances", Title: "Undo the last move", Right: engine.RightUndo,
 		Description: "Undo the last approved move of an instance: its state and context from before the move are restored. Call it again to undo the move before. Nothing outside is undone, and the history is kept. Only an operator may undo a move of an operator's workflow, or one that a person approved.",
 		Fields:      []Field{fieldID, fieldExpected, fieldKey},
-		Tool:        Tool{Name: "workflow.undo", Destructive: true, Without: withoutFrom},
+		Tool:        Tool{Name: "workflow.undo", Destructive: true, Without: omitFrom},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/undo", Tagged: true}},
 		Show:        Adapt(briefMoved),
 	}, callEngine(Engine.Undo))
@@ -125,7 +125,7 @@ var (
 		ID: "redo", Group: "instances", Title: "Redo the last undone move", Right: engine.RightRedo,
 		Description: "Make the last undone move again, exactly as it was. Possible until another move is made. Needs the same rights as undo.",
 		Fields:      []Field{fieldID, fieldExpected, fieldKey},
-		Tool:        Tool{Name: "workflow.redo", Destructive: true, Without: withoutFrom},
+		Tool:        Tool{Name: "workflow.redo", Destructive: true, Without: omitFrom},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/redo", Tagged: true}},
 		Show:        Adapt(briefMoved),
 	}, callEngine(Engine.Redo))
@@ -156,7 +156,7 @@ var (
 		ID: "rollback", Group: "instances", Title: "Roll back to a checkpoint", Right: engine.RightRollback,
 		Description: "Restore the state and context that an instance had at a checkpoint. The history is kept. On an operator's workflow, only an operator may do this.",
 		Fields:      []Field{fieldID, {Name: "checkpointId", Required: true, Help: "The checkpoint's id (cp-...)."}, fieldExpected, fieldKey},
-		Tool:        Tool{Name: "workflow.rollback", Destructive: true, Without: withoutFrom},
+		Tool:        Tool{Name: "workflow.rollback", Destructive: true, Without: omitFrom},
 		Routes:      []Route{{At: "POST /v1/instances/{id}/rollback", Tagged: true}},
 		Show:        Adapt(briefMoved),
 	}, callEngine(Engine.Rollback))

@@ -88,8 +88,8 @@ func (c Call) Ask(ctx context.Context, op *Operation, req any) (any, error) {
 type Typed[Req, Res any] struct{ *Operation }
 
 // Do performs the operation with a caller.
-func (o Typed[Req, Res]) Do(ctx context.Context, at Caller, req Req) (Res, error) {
-	out, err := at.Ask(ctx, o.Operation, &req)
+func (t Typed[Req, Res]) Do(ctx context.Context, at Caller, req Req) (Res, error) {
+	out, err := at.Ask(ctx, t.Operation, &req)
 	res, _ := out.(Res)
 	return res, err //nolint:wrapcheck // an *engine.Error
 }
@@ -164,7 +164,7 @@ type Route struct {
 
 	// Method and Path are the parts of At.
 	Method, Path string
-	fields       map[Place][]*Field
+	fields       map[ParameterLocation][]*Field
 }
 
 var table []*Operation

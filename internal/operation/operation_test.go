@@ -74,7 +74,7 @@ func TestBindTool(t *testing.T) {
 	}{
 		{
 			operation.Advance.Operation, ` {"id":"wf-1","action":"go","data":{"n":1.50},"expectedRevision":3.0,"idempotencyKey":"k"} `, operation.Advance.Operation,
-			&engine.AdvanceRequest{ID: "wf-1", Action: "go", Data: document.Known([]byte(`{"n":1.50}`)), ExpectedRevision: &three, Key: "k"},
+			&engine.AdvanceRequest{ID: "wf-1", Action: "go", Data: document.ReadTrusted([]byte(`{"n":1.50}`)), ExpectedRevision: &three, Key: "k"},
 		},
 		{
 			operation.Advance.Operation, `{"id":"wf-1","action":"go","data":null,"expectedRevision":null}`, operation.Advance.Operation,
@@ -314,7 +314,7 @@ func TestPlaces(t *testing.T) {
 	for _, op := range []*operation.Operation{operation.Advance.Operation, operation.Describe.Operation, operation.Define.Operation, operation.Events.Operation} {
 		for i := range op.Routes {
 			r := &op.Routes[i]
-			for _, at := range []operation.Place{operation.InPath, operation.InQuery, operation.InHeader, operation.InBody} {
+			for _, at := range []operation.ParameterLocation{operation.InPath, operation.InQuery, operation.InHeader, operation.InBody} {
 				for _, f := range r.Fields(at) {
 					got[r.ID+" "+string(at)] = append(got[r.ID+" "+string(at)], f.HTTP())
 				}

@@ -25,7 +25,7 @@ func (r EventsRequest) Tail(from int64) engine.TailRequest {
 	return engine.TailRequest{After: from, Limit: r.Limit, Workflow: r.Workflow, Instance: r.ID}
 }
 
-func asStrings[T ~string](values []T) []string {
+func toStrings[T ~string](values []T) []string {
 	out := make([]string, len(values))
 	for i, v := range values {
 		out[i] = string(v)
@@ -42,9 +42,9 @@ var (
 		Description: "Show every decision about an instance, oldest first, with refusals and pre-checks (flagged): the request, and each layer's opinion, confidence and assurance.",
 		Fields: []Field{
 			{Name: "id", Required: true, Help: fieldID.Help + " Required unless you search.", HTTPHelp: fieldID.Help},
-			{Name: "afterSeq", HTTPName: "after", Range: &Range{Least: 0}, Help: "Continue after this seq: nextAfter of the previous page. Not for a search."},
+			{Name: "afterSeq", HTTPName: "after", Range: &Range{Min: 0}, Help: "Continue after this seq: nextAfter of the previous page. Not for a search."},
 			PageLimit("decisions", 1000),
-			{Name: "revision", Range: &Range{Least: 1}, Help: "Show the past: the decisions up to this revision. Not for a search."},
+			{Name: "revision", Range: &Range{Min: 1}, Help: "Show the past: the decisions up to this revision. Not for a search."},
 			{Name: "at", Help: "Show the past: the decisions up to this time, RFC 3339 (2026-03-10T09:30:00Z). Not for a search."},
 		},
 		Tool: Tool{
@@ -59,7 +59,7 @@ var (
 		Description: "Every event of an instance, oldest first: decisions, checkpoints, rollbacks, undos, migrations and others, without their documents.",
 		Fields: []Field{
 			fieldID,
-			{Name: "after", Go: "AfterSeq", Range: &Range{Least: 0}, Help: "Continue after this seq: nextAfter of the previous page."},
+			{Name: "after", Go: "AfterSeq", Range: &Range{Min: 0}, Help: "Continue after this seq: nextAfter of the previous page."},
 			PageLimit("entries", 1000), fieldPast, fieldAt,
 		},
 		Routes: []Route{{At: "GET /v1/instances/{id}/timeline"}},
@@ -93,9 +93,9 @@ var (
 			{Name: "owner", HTTPOnly: true, Help: "Only about instances that this principal started."},
 			{Name: "principal", Help: "Only requests of this principal."},
 			{Name: "action", Help: "Only about this action."},
-			{Name: "outcome", Enum: asStrings(engine.Outcomes), Help: "Only with this outcome."},
-			{Name: "decidedBy", Enum: asStrings(engine.Deciders), Help: "Only those that this layer settled."},
-			{Name: "assurance", Enum: asStrings(engine.Assurances), Help: "Only with this assurance."},
+			{Name: "outcome", Enum: toStrings(engine.Outcomes), Help: "Only with this outcome."},
+			{Name: "decidedBy", Enum: toStrings(engine.Deciders), Help: "Only those that this layer settled."},
+			{Name: "assurance", Enum: toStrings(engine.Assurances), Help: "Only with this assurance."},
 			{Name: "code", Help: "Only refusals and escalations with this code."},
 			{Name: "degraded", Help: "Only decisions with (true) or without (false) an unavailable judgement."},
 			{Name: "minConfidence", Range: &Range{0, 1}, Help: "Only with at least this confidence."},
@@ -122,7 +122,7 @@ var (
 		Fields: []Field{
 			{Name: "idempotencyKey", Go: "Key", Header: fieldKey.Header, Help: "With the same key, a model's answer to exactly this request is reused."},
 			{Name: "workflow", Help: "The name of a defined workflow; or give a definition."},
-			{Name: "version", Range: &Range{Least: 1}, Help: "The version of the workflow, from 1; omit it for the newest."},
+			{Name: "version", Range: &Range{Min: 1}, Help: "The version of the workflow, from 1; omit it for the newest."},
 			{Name: "definition", Help: "A definition, as a JSON object. It is not stored."},
 			{Name: "state", Required: true, Help: "The state in which the action would be performed."},
 			{Name: "action", Required: true, Help: "An action of that state."},

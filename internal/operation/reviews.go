@@ -82,7 +82,7 @@ var (
 			fieldKey,
 		},
 		Tool: Tool{
-			Name: "workflow.review.resolve", Destructive: true, Restricted: true, Without: withoutPlace,
+			Name: "workflow.review.resolve", Destructive: true, Restricted: true, Without: omitPosition,
 			Note: "Read the whole review first, with workflow.review.list and its reviewId. This is for a person's decision: never decide on your own.",
 		},
 		Routes: []Route{{

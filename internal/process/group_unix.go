@@ -16,15 +16,15 @@ import (
 // with it, it receives no interrupt from a terminal, and it has no terminal to read from.
 func ownSession() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
-	endWithThread(attr)
+	killWithThread(attr)
 	return attr
 }
 
-// endWithThread lets the kernel kill a command when the starting thread ends, if the system supports that.
-var endWithThread = func(*syscall.SysProcAttr) {}
+// killWithThread lets the kernel kill a command when the starting thread ends, if the system supports that.
+var killWithThread = func(*syscall.SysProcAttr) {}
 
-// groupsEnd reports that killGroupOf ends a command's child processes.
-const groupsEnd = true
+// canEndGroups reports that killGroupOf ends a command's child processes.
+const canEndGroups = true
 
 // detachedSession is for a process that outlives gavel: signals for gavel do not reach it.
 func detachedSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
@@ -49,16 +49,16 @@ func keepFiles() {
 	}
 }
 
-// deaf are the signals that were ignored when gavel started, by nohup or a background shell. They are recorded at
+// ignoredSignals are the signals that were ignored when gavel started, by nohup or a background shell. They are recorded at
 // startup, because signal.Ignored is unreliable once a signal has been handled and released. Go itself handles other
 // relevant signals when it starts a program.
-var deaf = slices.DeleteFunc([]os.Signal{syscall.SIGHUP, syscall.SIGINT}, func(s os.Signal) bool { return !signal.Ignored(s) })
+var ignoredSignals = slices.DeleteFunc([]os.Signal{syscall.SIGHUP, syscall.SIGINT}, func(s os.Signal) bool { return !signal.Ignored(s) })
 
 // keepSignals keeps these signals ignored in gavel but not in commands: exec preserves ignored signals and resets
 // handled ones (execve(2)). So gavel handles them and does nothing.
 var keepSignals = sync.OnceFunc(func() {
-	if len(deaf) > 0 { // Notify without signals would select all
-		signal.Notify(make(chan os.Signal, 1), deaf...) // the channel is never read, so further signals are dropped
+	if len(ignoredSignals) > 0 { // Notify without signals would select all
+		signal.Notify(make(chan os.Signal, 1), ignoredSignals...) // the channel is never read, so further signals are dropped
 	}
 })
 

@@ -20,8 +20,8 @@ func keepFiles() {}
 
 func keepSignals() {}
 
-// groupsEnd reports that killGroupOf ends a command's child processes.
-const groupsEnd = false
+// canEndGroups reports that killGroupOf ends a command's child processes.
+const canEndGroups = false
 
 func killGroupOf(int) error { return os.ErrProcessDone }
 

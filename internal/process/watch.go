@@ -58,7 +58,7 @@ type Watcher struct {
 
 // NewWatcher returns the watcher for a program whose main first calls Watch, or nil if program is "".
 func NewWatcher(program string) *Watcher {
-	if program == "" || !groupsEnd {
+	if program == "" || !canEndGroups {
 		return nil
 	}
 	return &Watcher{program: program, groups: map[int]bool{}}
@@ -75,7 +75,7 @@ func (w *Watcher) ensureRunning() {
 	if w.send("") {
 		return
 	}
-	w.hangUp()
+	w.killWatcher()
 	if w.closed || !w.start() {
 		return
 	}
@@ -131,8 +131,8 @@ func (w *Watcher) start() bool {
 	return true
 }
 
-// hangUp kills the watcher, so that it does not end the groups that it watches.
-func (w *Watcher) hangUp() {
+// killWatcher kills the watcher, so that it does not end the groups that it watches.
+func (w *Watcher) killWatcher() {
 	if w.line == nil {
 		return
 	}
@@ -150,5 +150,5 @@ func (w *Watcher) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
-	w.hangUp()
+	w.killWatcher()
 }

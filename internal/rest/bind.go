@@ -24,7 +24,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, op *operation.Ope
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return operation.Wrong("", "The query string is malformed.", "Encode special characters as %XX.")
+		return operation.NewArgumentError("", "The query string is malformed.", "Encode special characters as %XX.")
 	}
 	if err := operation.CheckQuery(query, route.Fields(operation.InQuery)); err != nil {
 		return err //nolint:wrapcheck // an *engine.Error
@@ -66,14 +66,14 @@ func readHeaders(r *http.Request, route *operation.Route, req any) error {
 		return nil
 	}
 	if !route.Has(operation.InHeader, headerIfMatch) && r.Header.Get(headerIfMatch) != "" {
-		return operation.Wrong(headerIfMatch, "This operation does not support If-Match.", "Omit it: an unchecked condition would not protect you.")
+		return operation.NewArgumentError(headerIfMatch, "This operation does not support If-Match.", "Omit it: an unchecked condition would not protect you.")
 	}
 	if !route.Has(operation.InHeader, headerIdempotencyKey) && len(r.Header.Values(headerIdempotencyKey)) > 0 {
 		hint := "Omit it: a repeated request would be performed again."
 		if route.Has(operation.InBody, "run") {
 			hint = `Leave it out, and give the run an id of your own in "run": the same request with the same id returns that run.`
 		}
-		return operation.Wrong(headerIdempotencyKey, "This operation does not support Idempotency-Key.", hint)
+		return operation.NewArgumentError(headerIdempotencyKey, "This operation does not support Idempotency-Key.", hint)
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func revisionOf(text string) (string, error) {
 	digits, rest, more := strings.Cut(inner, "-")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if !ok || err != nil || n < 1 || digits[0] == '+' || (more && !isHex(rest)) {
-		return "", operation.Wrong(headerIfMatch, fmt.Sprintf("The header If-Match must be one ETag of an instance, not %.60q.", text), `Send the ETag that you were given, or a revision in double quotes: "7".`)
+		return "", operation.NewArgumentError(headerIfMatch, fmt.Sprintf("The header If-Match must be one ETag of an instance, not %.60q.", text), `Send the ETag that you were given, or a revision in double quotes: "7".`)
 	}
 	return strconv.FormatInt(n, 10), nil
 }
@@ -100,7 +100,7 @@ func isHex(text string) bool {
 // keyOf parses Idempotency-Key: the plain key, or a string of RFC 9651 in double quotes.
 func keyOf(values []string) (string, error) {
 	bad := func(what string) (string, error) {
-		return "", operation.Wrong(headerIdempotencyKey, "The header Idempotency-Key "+what+".", "Send one key, for example a UUID.")
+		return "", operation.NewArgumentError(headerIdempotencyKey, "The header Idempotency-Key "+what+".", "Send one key, for example a UUID.")
 	}
 	if len(values) != 1 {
 		return bad("appears more than once")

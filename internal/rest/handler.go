@@ -90,7 +90,7 @@ func New(cfg Config) (*Handler, error) {
 	methods[DocumentPath] = []string{http.MethodGet}
 	h.mux.HandleFunc("GET "+DocumentPath, h.serveDocument)
 	for at, allowed := range methods {
-		h.mux.HandleFunc(at, h.otherMethod(allowed))
+		h.mux.HandleFunc(at, h.methodNotAllowed(allowed))
 	}
 	h.mux.HandleFunc("/", h.unknownPath)
 	return h, nil
@@ -146,8 +146,8 @@ func (h *Handler) unknownPath(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// otherMethod answers requests with a method that the path does not support.
-func (h *Handler) otherMethod(methods []string) http.HandlerFunc {
+// methodNotAllowed answers requests with a method that the path does not support.
+func (h *Handler) methodNotAllowed(methods []string) http.HandlerFunc {
 	allowed := slices.Clone(methods)
 	if slices.Contains(allowed, http.MethodGet) {
 		allowed = append(allowed, http.MethodHead)

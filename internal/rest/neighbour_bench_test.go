@@ -32,7 +32,7 @@ func BenchmarkAdvanceBesideReaders(b *testing.B) {
 		return r.ID
 	}
 	move := func(ctx context.Context, p engine.Principal, id string) {
-		if _, err := e.Advance(ctx, p, engine.AdvanceRequest{ID: id, Action: "again", Data: jsondoc.Known([]byte(`{"n":1}`))}); err != nil {
+		if _, err := e.Advance(ctx, p, engine.AdvanceRequest{ID: id, Action: "again", Data: jsondoc.ReadTrusted([]byte(`{"n":1}`))}); err != nil {
 			b.Error(err)
 		}
 	}

@@ -236,7 +236,7 @@ func (s *schemas) success(about *operation.Route, res reflect.Type) object {
 // parameters returns the parameters of the path, the query and the headers.
 func parameters(about *operation.Route) []object {
 	var out []object
-	for _, at := range []operation.Place{operation.InPath, operation.InQuery, operation.InHeader} {
+	for _, at := range []operation.ParameterLocation{operation.InPath, operation.InQuery, operation.InHeader} {
 		for _, f := range about.Fields(at) {
 			schema := f.Schema()
 			if f.Header == headerIfMatch {

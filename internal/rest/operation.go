@@ -87,20 +87,20 @@ func findHeaders(result reflect.Type, tagged bool) resultHeaders {
 	return found
 }
 
-func (f resultHeaders) in(res any) headers {
+func (r resultHeaders) in(res any) headers {
 	about, v := headers{}, reflect.ValueOf(res)
-	if f.revision != nil {
-		about.revision = v.FieldByIndex(f.revision).Int()
+	if r.revision != nil {
+		about.revision = v.FieldByIndex(r.revision).Int()
 	}
-	if f.replayed != nil {
-		about.replayed = v.FieldByIndex(f.replayed).Bool()
+	if r.replayed != nil {
+		about.replayed = v.FieldByIndex(r.replayed).Bool()
 	}
-	if f.cursor != nil {
-		about.nextParam, about.nextValue = "cursor", v.FieldByIndex(f.cursor).String()
-	} else if f.after != nil && !v.FieldByIndex(f.after).IsZero() {
-		about.nextParam, about.nextValue = "after", strconv.FormatInt(v.FieldByIndex(f.after).Int(), 10)
-	} else if f.more != nil && v.FieldByIndex(f.more).Bool() {
-		about.nextParam, about.nextValue = "after", strconv.FormatInt(v.FieldByIndex(f.next).Int(), 10)
+	if r.cursor != nil {
+		about.nextParam, about.nextValue = "cursor", v.FieldByIndex(r.cursor).String()
+	} else if r.after != nil && !v.FieldByIndex(r.after).IsZero() {
+		about.nextParam, about.nextValue = "after", strconv.FormatInt(v.FieldByIndex(r.after).Int(), 10)
+	} else if r.more != nil && v.FieldByIndex(r.more).Bool() {
+		about.nextParam, about.nextValue = "after", strconv.FormatInt(v.FieldByIndex(r.next).Int(), 10)
 	}
 	return about
 }

@@ -71,7 +71,7 @@ func (p *page) operation(op *operation.Operation, r *operation.Route) {
 		}
 		p.line("| %s | %s | %s |", name, where, cell(about))
 	}
-	for _, at := range []operation.Place{operation.InPath, operation.InQuery, operation.InHeader, operation.InBody} {
+	for _, at := range []operation.ParameterLocation{operation.InPath, operation.InQuery, operation.InHeader, operation.InBody} {
 		for _, f := range r.Fields(at) {
 			about := f.About()
 			if len(f.Enum) > 0 {

@@ -48,7 +48,7 @@ func NewRequest(ctx context.Context, base *url.URL, op *operation.Operation, req
 			text = `"` + text + `"`
 		case headerIdempotencyKey:
 			if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) || strings.TrimSpace(text) != text {
-				return nil, operation.Wrong(headerIdempotencyKey, "Over HTTP, an idempotency key must be printable ASCII without quotes and backslashes.", "Use another one, for example a UUID.")
+				return nil, operation.NewArgumentError(headerIdempotencyKey, "Over HTTP, an idempotency key must be printable ASCII without quotes and backslashes.", "Use another one, for example a UUID.")
 			}
 		}
 		r.Header.Set(f.Header, text)
@@ -72,7 +72,7 @@ func chooseRoute(op *operation.Operation, req any) (*operation.Route, error) {
 		}
 	}
 	if chosen == nil {
-		return nil, operation.Wrong(missing, fmt.Sprintf("The argument %q is missing.", missing), "Give it.")
+		return nil, operation.NewArgumentError(missing, fmt.Sprintf("The argument %q is missing.", missing), "Give it.")
 	}
 	return chosen, nil
 }
@@ -158,7 +158,7 @@ func writeBody(op *operation.Operation, route *operation.Route, req any) ([]byte
 	}
 	body, err := document.Marshal(members)
 	if err != nil {
-		return nil, "", operation.Wrong("", "The document in the request is not JSON.", "Send a JSON object.")
+		return nil, "", operation.NewArgumentError("", "The document in the request is not JSON.", "Send a JSON object.")
 	}
 	return body, jsonType, nil
 }

@@ -21,29 +21,29 @@ const reconnect = time.Second
 // stream is one event stream. It pulls events: those that it has not sent yet stay in the feed or the store, so a slow
 // reader costs no memory.
 type stream struct {
-	h    *Handler
-	w    http.ResponseWriter
-	out  *http.ResponseController
-	who  auth.Identity
-	req  engine.TailRequest
-	said time.Time // time of the last write
+	h        *Handler
+	w        http.ResponseWriter
+	out      *http.ResponseController
+	identity auth.Identity
+	req      engine.TailRequest
+	lastSent time.Time // time of the last write
 
-	feed      *engine.Feed
-	following *engine.Follower
+	feed     *engine.Feed
+	follower *engine.Follower
 }
 
 // stream sends events until the caller disconnects, its credential or the stream's lifetime expires, or the server
 // drains. It returns an error only while an error response can still be sent.
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identity, req engine.TailRequest) error {
 	if req.Limit != 0 {
-		return operation.Wrong("limit", "A stream has no pages, so limit does not apply.", "Omit it.")
+		return operation.NewArgumentError("limit", "A stream has no pages, so limit does not apply.", "Omit it.")
 	}
 	select {
 	case <-listen.Draining(r.Context()):
 		return &engine.Error{Code: CodeDraining, Message: "The server is shutting down.", Hint: "Connect again shortly."}
 	default:
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), h.life(who))
+	ctx, cancel := context.WithTimeout(r.Context(), h.maxStreamLife(who))
 	defer cancel()
 	probe := req // checks the right to read, and finds the end of the feed
 	probe.After = -1
@@ -65,15 +65,15 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identi
 	feed := h.cfg.Engine.Feed()
 	following := feed.Follow(req.After)
 	defer following.Unfollow()
-	s := &stream{h: h, w: w, out: http.NewResponseController(w), who: who, req: req, feed: feed, following: following}
+	s := &stream{h: h, w: w, out: http.NewResponseController(w), identity: who, req: req, feed: feed, follower: following}
 	s.open()
 	s.run(ctx)
 	return nil
 }
 
-// life returns the maximum lifetime of a stream. The revocation of a credential is detected only when the client
+// maxStreamLife returns the maximum lifetime of a stream. The revocation of a credential is detected only when the client
 // resumes the stream.
-func (h *Handler) life(who auth.Identity) time.Duration {
+func (h *Handler) maxStreamLife(who auth.Identity) time.Duration {
 	life := h.cfg.StreamLife
 	if !who.Expires.IsZero() {
 		life = min(life, time.Until(who.Expires))
@@ -97,8 +97,8 @@ func (s *stream) run(ctx context.Context) {
 		return
 	}
 	for {
-		changed := s.following.Changed()
-		page, err := s.feed.Page(ctx, s.who.Principal, s.req)
+		changed := s.follower.Changed()
+		page, err := s.feed.Page(ctx, s.identity.Principal, s.req)
 		if err != nil {
 			s.fail(ctx, err)
 			return
@@ -107,7 +107,7 @@ func (s *stream) run(ctx context.Context) {
 			return
 		}
 		s.req.After = page.Next
-		s.following.MarkSent(page.Next)
+		s.follower.MarkSent(page.Next)
 		if !page.More && !s.wait(ctx, changed) {
 			return
 		}
@@ -140,7 +140,7 @@ func (s *stream) sendPage(page engine.FeedPage) error {
 // stream must end.
 func (s *stream) wait(ctx context.Context, changed <-chan struct{}) bool {
 	for {
-		quiet := time.NewTimer(time.Until(s.said.Add(s.h.cfg.Heartbeat)))
+		quiet := time.NewTimer(time.Until(s.lastSent.Add(s.h.cfg.Heartbeat)))
 		select {
 		case <-ctx.Done():
 			quiet.Stop()
@@ -185,7 +185,7 @@ func (s *stream) begin() {
 }
 
 func (s *stream) flush() error {
-	s.said = time.Now()
+	s.lastSent = time.Now()
 	if err := s.out.Flush(); err != nil {
 		return fmt.Errorf("write to the stream: %w", err)
 	}

@@ -87,7 +87,7 @@ func benchStreams(b *testing.B, streams int) {
 		open.Wait()
 		began := time.Now()
 		for range moves {
-			if _, err := e.Advance(b.Context(), agent, engine.AdvanceRequest{ID: start.ID, Action: "again", Data: jsondoc.Known([]byte(`{"n":1}`))}); err != nil {
+			if _, err := e.Advance(b.Context(), agent, engine.AdvanceRequest{ID: start.ID, Action: "again", Data: jsondoc.ReadTrusted([]byte(`{"n":1}`))}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -18,7 +18,7 @@ import (
 
 // Cache holds values by key. It is safe for concurrent use.
 type Cache[K comparable, V any] struct {
-	most, mostEach int
+	maxBytes, maxBytesEach int
 
 	mu     sync.Mutex
 	bytes  int
@@ -38,9 +38,9 @@ type entry[V any] struct {
 	bytes int
 }
 
-// New returns a Cache with a limit of most bytes in total and mostEach bytes for each owner.
+// New returns a Cache with a limit of most bytes in total and maxBytesEach bytes for each owner.
 func New[K comparable, V any](most, mostEach int) *Cache[K, V] {
-	return &Cache[K, V]{most: most, mostEach: min(most, mostEach), owners: map[string]*share[K, V]{}, byKey: map[K]*share[K, V]{}}
+	return &Cache[K, V]{maxBytes: most, maxBytesEach: min(most, mostEach), owners: map[string]*share[K, V]{}, byKey: map[K]*share[K, V]{}}
 }
 
 // Get returns the value of a key; ok is false if it was never put or was evicted.
@@ -63,7 +63,7 @@ func (c *Cache[K, V]) Put(key K, owner string, bytes int, value V) {
 	if s := c.byKey[key]; s != nil {
 		s.used.Remove(key)
 	}
-	if bytes > c.mostEach {
+	if bytes > c.maxBytesEach {
 		return
 	}
 	s := c.owners[owner]
@@ -74,10 +74,10 @@ func (c *Cache[K, V]) Put(key K, owner string, bytes int, value V) {
 	s.bytes += bytes
 	c.bytes += bytes
 	s.used.Add(key, entry[V]{value, bytes})
-	for s.bytes > c.mostEach {
+	for s.bytes > c.maxBytesEach {
 		s.used.RemoveOldest()
 	}
-	for c.bytes > c.most {
+	for c.bytes > c.maxBytes {
 		c.largest().used.RemoveOldest()
 	}
 }

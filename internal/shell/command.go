@@ -10,7 +10,7 @@ import (
 )
 
 // readCall reads a simple command with at least one word.
-func (r *reader) readCall(c *syntax.CallExpr, p place) {
+func (r *reader) readCall(c *syntax.CallExpr, p execContext) {
 	for _, a := range c.Assigns {
 		r.assign(a, &p)
 	}
@@ -23,7 +23,7 @@ func (r *reader) readCall(c *syntax.CallExpr, p place) {
 
 // emit adds a command, once for each folder in which it may run. A command that prints its arguments may pass them
 // on, so their text is recorded. The arguments of a wrapper are not: the wrapped command follows.
-func (r *reader) emit(words []Word, p place, wraps bool) {
+func (r *reader) emit(words []Word, p execContext, wraps bool) {
 	if !r.step(len(words)) {
 		return
 	}
@@ -43,9 +43,9 @@ func (r *reader) emit(words []Word, p place, wraps bool) {
 	if !names && (wraps || !r.captured && !r.redirected && !sets && len(written) == 0) {
 		return
 	}
-	r.pass(joinWords(words[1:]).Text)
+	r.recordPassed(joinWords(words[1:]).Text)
 	for _, w := range written {
-		r.saved = r.saved || w.Text != "/dev/null"
+		r.writesFiles = r.writesFiles || w.Text != "/dev/null"
 		r.evaluates = r.evaluates || startsPrograms.MatchString(w.Text) || !w.Known && !w.Pattern && !hasWord("rm rmdir", words[0].Text)
 	}
 }
@@ -69,7 +69,7 @@ func setsVariables(words []Word) bool {
 }
 
 // runWords reads a command by its words, with special handling of builtins, wrappers, shells and git.
-func (r *reader) runWords(words []Word, p place) {
+func (r *reader) runWords(words []Word, p execContext) {
 	if len(words) == 0 || !r.step(len(words)) {
 		return
 	}
@@ -136,7 +136,7 @@ func quoteWords(words []Word) string {
 
 // runBuiltin handles builtins that run something or affect the rest of the line. It reports whether it has already
 // emitted the command.
-func (r *reader) runBuiltin(name string, words []Word, p place) bool {
+func (r *reader) runBuiltin(name string, words []Word, p execContext) bool {
 	switch args := words[1:]; name {
 	case "cd", "pushd":
 		r.emit(words, p, false)
@@ -164,7 +164,7 @@ func (r *reader) runBuiltin(name string, words []Word, p place) bool {
 		}
 		r.emit(words, p, true)
 		if len(args) > 1 || len(args) == 1 && !args[0].Known {
-			r.later = true
+			r.hasDeferred = true
 			keep := r.keepFolders()
 			p.writes = append(p.writes, Word{}) // the trap's output may go anywhere
 			r.runText(name, args[0], p)
@@ -198,7 +198,7 @@ func joinWords(words []Word) Word {
 }
 
 // runText reads program text that a shell receives as a word.
-func (r *reader) runText(by string, text Word, p place) {
+func (r *reader) runText(by string, text Word, p execContext) {
 	if !text.Known {
 		r.unknown(p.at, "", "%s runs a text that is not a literal word: `%s`; write the commands themselves", by, quoteWords([]Word{text}))
 		return
@@ -223,7 +223,7 @@ func (r *reader) runText(by string, text Word, p place) {
 }
 
 // runShell reads a call of sh or a similar shell: with -c and a text, with a file, or with standard input.
-func (r *reader) runShell(name string, words []Word, p place) {
+func (r *reader) runShell(name string, words []Word, p execContext) {
 	options, rest, ok := parseOptions(words[1:], "-c -e -u -x -l -i -s -v -n -p -f -a -b -m -h -B -E -H -P -T -r --login --posix --norc --noprofile --verbose --interactive", "-o -O")
 	has := func(name string) bool {
 		return slices.ContainsFunc(options, func(o option) bool { return o.name == name })
@@ -235,7 +235,7 @@ func (r *reader) runShell(name string, words []Word, p place) {
 	case !ok:
 		r.unknown(p.at, "", "the options of %s are not known: `%s`; run the commands without it", name, quoteWords(words))
 	case isText:
-		r.pass(joinWords(rest[1:]).Text)
+		r.recordPassed(joinWords(rest[1:]).Text)
 		r.runText(name, rest[0], p)
 	case len(rest) > 0 && !has("-s"):
 		r.checkScript(name, rest[0], words, p)
@@ -247,7 +247,7 @@ func (r *reader) runShell(name string, words []Word, p place) {
 }
 
 // checkScript reports a script that is not named by a literal word, or that comes from a device or standard input.
-func (r *reader) checkScript(name string, w Word, words []Word, p place) {
+func (r *reader) checkScript(name string, w Word, words []Word, p execContext) {
 	file := path.Clean(w.Text)
 	if !w.Known || strings.HasPrefix(file, "/dev/") || strings.HasPrefix(file, "/proc/") || file == "-" {
 		r.unknown(p.at, "", "%s runs a script that is not named by a literal word: `%s`; write its name", name, quoteWords(words))
@@ -262,7 +262,7 @@ var (
 )
 
 // checkInterpreter reports a program that may run text from outside the line.
-func (r *reader) checkInterpreter(name string, words []Word, p place) {
+func (r *reader) checkInterpreter(name string, words []Word, p execContext) {
 	names := func(w Word) bool { return !strings.HasPrefix(w.Text, "-") || strings.ContainsAny(w.Text, "cemprEvVhS") }
 	switch {
 	case runners[name] && slices.ContainsFunc(words, func(w Word) bool { return !w.Known && (!w.Pattern || w.split) }), !p.document.Known && !slices.ContainsFunc(words[1:], names):
@@ -274,7 +274,7 @@ func hasWord(list, word string) bool { return strings.Contains(" "+list+" ", " "
 
 // assign reads an assignment or an argument of declare. p is the command that it applies to, or nil for the rest of
 // the line.
-func (r *reader) assign(a *syntax.Assign, p *place) {
+func (r *reader) assign(a *syntax.Assign, p *execContext) {
 	if a.Name == nil {
 		w := r.readWord(a.Value)
 		r.evaluates, r.renames = r.evaluates || !w.Known, r.renames || !w.Known // the word may name any variable
@@ -289,14 +289,14 @@ func (r *reader) assign(a *syntax.Assign, p *place) {
 	}
 	if a.Value != nil {
 		w := r.readWord(a.Value)
-		r.pass(w.Text)
+		r.recordPassed(w.Text)
 		r.checkVariable(int(a.Pos().Offset()), a.Name.Value, w, p)
 	}
 }
 
 // assignText reads an assignment in a word: env A=b.
-func (r *reader) assignText(w Word, at int, p *place) {
-	r.pass(w.Text)
+func (r *reader) assignText(w Word, at int, p *execContext) {
+	r.recordPassed(w.Text)
 	if name, value, ok := strings.Cut(w.Text, "="); ok && len(name) < w.lead {
 		r.checkVariable(at, strings.TrimSuffix(name, "+"), Word{Text: value, Known: w.Known}, p)
 	}
@@ -306,7 +306,7 @@ func (r *reader) assignText(w Word, at int, p *place) {
 var runsValue = regexp.MustCompile("(EDITOR|VISUAL|PAGER|BROWSER|ASKPASS|_RSH|LESSOPEN|LESSCLOSE|TAR_OPTIONS|^CC|^CXX|^GOFLAGS|^npm_config_.*|^LESS|^MANOPT)$")
 
 // checkVariable handles an assignment, because the variable may make programs run something.
-func (r *reader) checkVariable(at int, name string, w Word, p *place) {
+func (r *reader) checkVariable(at int, name string, w Word, p *execContext) {
 	if r.inner >= 0 {
 		at = r.inner
 	}
@@ -315,7 +315,7 @@ func (r *reader) checkVariable(at int, name string, w Word, p *place) {
 	case name == "PATH":
 		r.renames = true
 	case name == "CDPATH":
-		r.later, r.moved = true, true
+		r.hasDeferred, r.changesFolder = true, true
 	case name == "GIT_DIR" || name == "GIT_WORK_TREE":
 		if p == nil || !w.Known {
 			break

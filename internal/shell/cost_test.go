@@ -104,7 +104,7 @@ func TestCost(t *testing.T) {
 			line := string(costtest.Repeat([]byte(c[0]), []byte(c[1]), []byte(c[2]), 64<<10))
 			line = line[:min(len(line), 64<<10)]
 			var s shell.Script
-			costtest.Bound(t, len(line)/16, func() { s = shell.Read(line) })
+			costtest.CheckBound(t, len(line)/16, func() { s = shell.Read(line) })
 			checkScript(t, line)
 			words := 0
 			for _, c := range s.Commands {

@@ -95,7 +95,7 @@ func isHarmlessForGit(name string, w Word) bool {
 }
 
 // runGit reads a git command. It removes git's own options.
-func (r *reader) runGit(words []Word, p place) {
+func (r *reader) runGit(words []Word, p execContext) {
 	r.runsGit = true
 	defer r.keepFolders()()
 	options, rest, ok := parseOptions(words[1:],
@@ -142,7 +142,7 @@ func (r *reader) runGit(words []Word, p place) {
 }
 
 // checkGitConfig reads git config KEY VALUE.
-func (r *reader) checkGitConfig(args []Word, said string, p place) {
+func (r *reader) checkGitConfig(args []Word, said string, p execContext) {
 	options, rest, ok := parseOptions(args, "--global --local --system --worktree --add --replace-all --bool --int --path --no-type --fixed-value --append", "-f --file --blob --type --default --comment")
 	for len(rest) > 0 && (rest[0].Text == "set" || strings.HasPrefix(rest[0].Text, "--")) && rest[0].Known {
 		rest = rest[1:]

@@ -29,7 +29,7 @@ const (
 
 // Read returns the commands that a line of shell runs.
 func Read(line string) (s Script) {
-	r := &reader{script: Script{Whole: -1}, inner: -1, folders: []Word{{Known: true}}, functions: map[string]bool{}, began: time.Now()}
+	r := &reader{script: Script{Whole: -1}, inner: -1, folders: []Word{{Known: true}}, functions: map[string]bool{}, start: time.Now()}
 	if at, reason := checkText(line); reason != "" {
 		r.refuse(at, "%s", reason)
 		return r.script
@@ -66,23 +66,23 @@ func checkText(line string) (at int, reason string) {
 type reader struct {
 	script    Script
 	inner     int // offset in the line of the command that runs the current text; -1 in the line itself
-	began     time.Time
+	start     time.Time
 	steps     int
 	nesting   int
 	exhausted bool
 	whole     *syntax.CallExpr // the command that is the whole line, or nil
 
-	folders []Word // folders in which the next command may run
-	failed  []Word // folders in which it may run if an earlier cd failed
-	moved   bool   // some command of the line changes the folder
-	later   bool   // the line has commands that run later: functions, traps
+	folders       []Word // folders in which the next command may run
+	failed        []Word // folders in which it may run if an earlier cd failed
+	changesFolder bool   // some command of the line changes the folder
+	hasDeferred   bool   // the line has commands that run later: functions, traps
 
 	passed      strings.Builder // builds Script.Passed
 	captured    bool            // output of the current command is passed on
 	redirected  bool            // output is redirected for the rest of the line
 	functions   map[string]bool
 	renames     bool      // names may run other programs: an alias, another PATH, git hooks
-	saved       bool      // the line writes files
+	writesFiles bool      // the line writes files
 	evaluates   bool      // text in variables and files may be run
 	gitSettings []Unknown // assignments that matter only if git runs
 	runsGit     bool
@@ -125,7 +125,7 @@ func (r *reader) step(length int) bool {
 	}
 	before := r.steps
 	r.steps += 1 + length/64
-	tooLong := r.steps/clockEvery > before/clockEvery && time.Since(r.began) > maxTime
+	tooLong := r.steps/clockEvery > before/clockEvery && time.Since(r.start) > maxTime
 	if tooLong || r.steps > maxSteps || len(r.script.Commands) > maxCommands {
 		r.refuse(0, "the line runs more commands than gavel follows; run its parts one by one")
 	}
@@ -141,7 +141,7 @@ func (r *reader) readText(text string, first bool) {
 	if !r.step(len(text)) {
 		return
 	}
-	file, err := parseText(text, r.began)
+	file, err := parseText(text, r.start)
 	if err != nil {
 		at := 0
 		var parse syntax.ParseError
@@ -165,7 +165,7 @@ func (r *reader) readText(text string, first bool) {
 
 // parseText parses a text. began is when reading of the line started.
 func parseText(text string, began time.Time) (*syntax.File, error) {
-	file, err := syntax.NewParser(syntax.KeepComments(true)).Parse(&shallow{text: text, began: began}, "")
+	file, err := syntax.NewParser(syntax.KeepComments(true)).Parse(&limitedReader{text: text, began: began}, "")
 	if err != nil || !strings.Contains(text, "\\\n") {
 		return file, err
 	}
@@ -182,26 +182,26 @@ func parseText(text string, began time.Time) (*syntax.File, error) {
 	return file, err
 }
 
-// shallow feeds a text to the parser in pieces. It fails if parsing takes too long, or if the parser's recursion,
+// limitedReader feeds a text to the parser in pieces. It fails if parsing takes too long, or if the parser's recursion,
 // which is otherwise unlimited, goes too deep.
-type shallow struct {
+type limitedReader struct {
 	text  string
 	began time.Time
 	read  int
 }
 
 var (
-	errDeep = errors.New("it nests too deeply; run its parts one by one")
-	errSlow = errors.New("it takes too long; run its parts one by one")
+	errTooDeep = errors.New("it nests too deeply; run its parts one by one")
+	errSlow    = errors.New("it takes too long; run its parts one by one")
 )
 
-func (s *shallow) Read(p []byte) (int, error) {
+func (s *limitedReader) Read(p []byte) (int, error) {
 	if s.text == "" {
 		return 0, io.EOF
 	}
 	var frame [1]uintptr
 	if runtime.Callers(maxFrames, frame[:]) > 0 {
-		return 0, errDeep
+		return 0, errTooDeep
 	}
 	n := copy(p[:min(len(p), 128)], s.text)
 	s.text = s.text[n:]
@@ -226,7 +226,7 @@ var (
 // finish adds results that depend on the whole line.
 func (r *reader) finish(line string) {
 	if holdsLine.MatchString(line) {
-		r.pass(line)
+		r.recordPassed(line)
 	}
 	if r.exhausted {
 		r.script.Whole = -1
@@ -238,11 +238,11 @@ func (r *reader) finish(line string) {
 	r.evaluates = r.evaluates || runsVariable.MatchString(line)
 	for i := range r.script.Commands {
 		c := &r.script.Commands[i]
-		if r.later && r.moved {
+		if r.hasDeferred && r.changesFolder {
 			c.Folder = Word{}
 		}
 		c.Plain = c.Plain && !r.renames && !r.functions[c.Words[0].Text]
-		r.evaluates = r.evaluates || r.saved && hasWord("go npm kubectl", path.Base(c.Words[0].Text)) // they run commands from files
+		r.evaluates = r.evaluates || r.writesFiles && hasWord("go npm kubectl", path.Base(c.Words[0].Text)) // they run commands from files
 	}
 	if w := r.script.Whole; w >= 0 && (len(r.script.Unknown) > 0 || !allKnown(r.script.Commands[w].Words)) {
 		r.script.Whole = -1

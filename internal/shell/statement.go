@@ -8,8 +8,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// place is the context of a command.
-type place struct {
+// execContext is the context of a command.
+type execContext struct {
 	at            int
 	document      Word // a here-document or here-string that is the command's entire standard input
 	writes, reads []Word
@@ -31,7 +31,7 @@ func (r *reader) readStatement(s *syntax.Stmt) {
 	if s.Background || s.Coprocess || s.Disown {
 		defer r.keepFolders()()
 	}
-	p := place{at: int(s.Pos().Offset())}
+	p := execContext{at: int(s.Pos().Offset())}
 	for _, d := range s.Redirs {
 		r.readRedirection(d, &p)
 	}
@@ -50,14 +50,14 @@ func (r *reader) readStatement(s *syntax.Stmt) {
 }
 
 // readRedirection adds a redirection to the place.
-func (r *reader) readRedirection(d *syntax.Redirect, p *place) {
+func (r *reader) readRedirection(d *syntax.Redirect, p *execContext) {
 	w := r.readWord(d.Word)
 	switch d.Op {
 	case syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc:
 		if d.Op != syntax.WordHdoc {
 			w = r.readDocument(d)
 		}
-		r.pass(w.Text)
+		r.recordPassed(w.Text)
 		p.document = w
 		if d.N != nil && d.N.Value != "0" { // not the standard input
 			p.document = Word{}
@@ -133,7 +133,7 @@ func (r *reader) readCommand(cmd syntax.Command) {
 	case *syntax.ForClause:
 		if words, ok := c.Loop.(*syntax.WordIter); ok {
 			for _, w := range r.readWords(words.Items) {
-				r.pass(w.Text)
+				r.recordPassed(w.Text)
 			}
 		} else {
 			r.walk(c.Loop)
@@ -148,7 +148,7 @@ func (r *reader) readCommand(cmd syntax.Command) {
 			r.readBranch(item.Stmts, false)
 		}
 	case *syntax.FuncDecl:
-		r.later = true
+		r.hasDeferred = true
 		for _, name := range append(c.Names, c.Name) {
 			if name != nil {
 				r.functions[name.Value] = true
@@ -236,7 +236,7 @@ func (r *reader) setFolders(folders []Word) {
 
 // changeFolder records a change of the working folder.
 func (r *reader) changeFolder(to Word) {
-	r.moved = true
+	r.changesFolder = true
 	before := r.folders
 	next := make([]Word, len(before))
 	for i, f := range before {
@@ -289,8 +289,8 @@ func (r *reader) capture(isCaptured bool, read func()) {
 	r.captured = before
 }
 
-// pass records text that the line passes on.
-func (r *reader) pass(text string) {
+// recordPassed records text that the line passes on.
+func (r *reader) recordPassed(text string) {
 	if text = strings.TrimSpace(text); text != "" && r.step(len(text)) {
 		r.passed.WriteString(text)
 		r.passed.WriteByte('\n')

@@ -81,7 +81,7 @@ func (r *reader) readWord(w *syntax.Word) Word {
 	out := f.word()
 	r.step(len(out.Text))
 	if braces {
-		r.pass(out.Text)
+		r.recordPassed(out.Text)
 		out = out.withBraces()
 	}
 	if strings.Contains(out.Text, "[") && subscript.MatchString(out.Text) {
@@ -199,10 +199,10 @@ func (r *reader) walk(n syntax.Node) {
 		case *syntax.ParamExp:
 			r.evaluates = r.evaluates || n.Exp != nil && n.Exp.Op == syntax.OtherParamOps
 			if last := len(r.script.Commands) - 1; last >= 0 && n.Param != nil && n.Param.Value == "_" { // $_ is the last word of the previous command
-				r.pass(joinWords(r.script.Commands[last].Words).Text)
+				r.recordPassed(joinWords(r.script.Commands[last].Words).Text)
 			}
 		case *syntax.Word:
-			r.pass(r.readWord(n).Text)
+			r.recordPassed(r.readWord(n).Text)
 			return false
 		}
 		return true

@@ -90,7 +90,7 @@ func parseOptions(words []Word, flags, values string) (options []option, rest []
 }
 
 // runWrapper reads a wrapper and the command that it runs.
-func (r *reader) runWrapper(name string, w wrapper, words []Word, p place) {
+func (r *reader) runWrapper(name string, w wrapper, words []Word, p execContext) {
 	args := words[1:]
 	for name == "nice" && len(args) > 0 && len(args[0].Text) > 1 && args[0].Text[0] == '-' && strings.Trim(args[0].Text[1:], "0123456789") == "" { // -5
 		args = args[1:]
@@ -110,7 +110,7 @@ func (r *reader) runWrapper(name string, w wrapper, words []Word, p place) {
 			replaced = o.value.Text
 			ok = ok && o.value.Known && replaced != ""
 		case name == "time":
-			r.pass(o.value.Text) // time may write its format to a file
+			r.recordPassed(o.value.Text) // time may write its format to a file
 		case name == "sudo" && (o.name == "-i" || o.name == "-s" || o.name == "--login" || o.name == "--shell"):
 			shell = true
 		}
@@ -172,7 +172,7 @@ func replaceWords(words []Word, replaced string) []Word {
 }
 
 // runFind reads find and the commands that it runs for each file.
-func (r *reader) runFind(words []Word, p place) {
+func (r *reader) runFind(words []Word, p execContext) {
 	r.emit(words, p, false)
 	for i := 1; i < len(words); i++ {
 		action := words[i].Text

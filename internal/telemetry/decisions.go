@@ -67,12 +67,12 @@ func (l DecisionLog) write(ctx context.Context, ev *record.Event) {
 // unless it looks like a name.
 func actionOf(ev *record.Event) string {
 	const most = 64
-	if ev.Decision.Code == workflow.CodeIllegalAction && (len(ev.Action) > most || strings.ContainsFunc(ev.Action, isNoName)) {
+	if ev.Decision.Code == workflow.CodeIllegalAction && (len(ev.Action) > most || strings.ContainsFunc(ev.Action, isInvalidNameRune)) {
 		return ""
 	}
 	return ev.Action
 }
 
-func isNoName(c rune) bool {
+func isInvalidNameRune(c rune) bool {
 	return !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '-' && c != '_' && c != '.'
 }

@@ -32,11 +32,11 @@ func (e *PartError) Error() string { return e.Err.Error() }
 // Unwrap returns the underlying error.
 func (e *PartError) Unwrap() error { return e.Err }
 
-// checkTime limits one check of all parts. freshTime is how long its result is reused, so that frequent probes do not
+// checkTimeout limits one check of all parts. resultMaxAge is how long its result is reused, so that frequent probes do not
 // load the store.
 const (
-	checkTime = 2 * time.Second
-	freshTime = time.Second
+	checkTimeout = 2 * time.Second
+	resultMaxAge = time.Second
 )
 
 // Health reports whether gavel can serve requests.
@@ -96,9 +96,9 @@ func (h *Health) Ready(w http.ResponseWriter, r *http.Request) {
 func (h *Health) check(ctx context.Context) Report {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.at.IsZero() || time.Since(h.at) >= freshTime {
+	if h.at.IsZero() || time.Since(h.at) >= resultMaxAge {
 		// A caller that disconnects must not cause a failure for the next one.
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTime)
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 		defer cancel()
 		h.last, h.at = h.probe(bounded), time.Now()
 	}

@@ -12,7 +12,7 @@ func (m *Metrics) Instrument(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began, route := time.Now(), routeOf(r.URL.Path)
 		m.inFlight.Inc()
-		seen := &seenWriter{ResponseWriter: w}
+		seen := &statusWriter{ResponseWriter: w}
 		defer func() {
 			m.inFlight.Dec()
 			m.requests.WithLabelValues(strconv.Itoa(seen.status()), methodOf(r.Method), route).Inc()
@@ -47,14 +47,14 @@ func methodOf(method string) string {
 	return "other"
 }
 
-// seenWriter records the response status.
-type seenWriter struct {
+// statusWriter records the response status.
+type statusWriter struct {
 	http.ResponseWriter
 	code   int
 	stream bool
 }
 
-func (w *seenWriter) WriteHeader(code int) {
+func (w *statusWriter) WriteHeader(code int) {
 	if w.code == 0 && code >= http.StatusOK {
 		w.code = code
 		w.stream = strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream")
@@ -62,7 +62,7 @@ func (w *seenWriter) WriteHeader(code int) {
 	w.ResponseWriter.WriteHeader(code)
 }
 
-func (w *seenWriter) Write(b []byte) (int, error) {
+func (w *statusWriter) Write(b []byte) (int, error) {
 	if w.code == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
@@ -70,7 +70,7 @@ func (w *seenWriter) Write(b []byte) (int, error) {
 }
 
 // Flush implements http.Flusher, which stream handlers require.
-func (w *seenWriter) Flush() {
+func (w *statusWriter) Flush() {
 	if w.code == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
@@ -78,9 +78,9 @@ func (w *seenWriter) Flush() {
 }
 
 // Unwrap lets http.ResponseController reach the underlying writer.
-func (w *seenWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w *seenWriter) status() int {
+func (w *statusWriter) status() int {
 	if w.code == 0 {
 		return http.StatusOK // the status that net/http sends if nothing was written
 	}

@@ -61,8 +61,8 @@ func Scrub(text string) string { return secretForms().ReplaceAllString(text, Red
 // repeatWindow is the minimum time between lines with the same cause.
 const repeatWindow = time.Second
 
-// mostRepeats limits the number of causes that are tracked concurrently.
-const mostRepeats = 256
+// maxRepeats limits the number of causes that are tracked concurrently.
+const maxRepeats = 256
 
 // causeKeys are the attributes that name a cause. A line without one is never delayed.
 var causeKeys = []string{"cause", "error"}
@@ -74,23 +74,23 @@ var variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(
 // their number. A failure that affects every request must not also fill the disk.
 type repeats struct {
 	slog.Handler
-	seen *seenLines
+	seen *recentLines
 }
 
-type seenLines struct {
+type recentLines struct {
 	mu   sync.Mutex
-	open map[string]*heldLines
+	open map[string]*heldBackLines
 }
 
-// heldLines are the lines of one cause that were held back in the current window.
-type heldLines struct {
+// heldBackLines are the lines of one cause that were held back in the current window.
+type heldBackLines struct {
 	count int
 	last  slog.Record
 	to    slog.Handler
 }
 
 func newRepeats(h slog.Handler) slog.Handler {
-	return repeats{h, &seenLines{open: map[string]*heldLines{}}}
+	return repeats{h, &recentLines{open: map[string]*heldBackLines{}}}
 }
 
 // Handle implements slog.Handler.
@@ -100,7 +100,7 @@ func (r repeats) Handle(ctx context.Context, line slog.Record) error {
 		return r.Handler.Handle(ctx, line)
 	}
 	r.seen.mu.Lock()
-	if _, open := r.seen.open[key]; !open && len(r.seen.open) >= mostRepeats {
+	if _, open := r.seen.open[key]; !open && len(r.seen.open) >= maxRepeats {
 		key = "" // too many causes: the rest share one key
 	}
 	if held, open := r.seen.open[key]; open {
@@ -109,14 +109,14 @@ func (r repeats) Handle(ctx context.Context, line slog.Record) error {
 		r.seen.mu.Unlock()
 		return nil
 	}
-	r.seen.open[key] = &heldLines{}
+	r.seen.open[key] = &heldBackLines{}
 	r.seen.mu.Unlock()
 	time.AfterFunc(repeatWindow, func() { r.seen.endWindow(key) })
 	return r.Handler.Handle(ctx, line)
 }
 
 // endWindow writes the lines that were held back for a cause and starts another window, or ends if there are none.
-func (s *seenLines) endWindow(key string) {
+func (s *recentLines) endWindow(key string) {
 	s.mu.Lock()
 	held := s.open[key]
 	if held.count == 0 {
@@ -124,7 +124,7 @@ func (s *seenLines) endWindow(key string) {
 		s.mu.Unlock()
 		return
 	}
-	s.open[key] = &heldLines{}
+	s.open[key] = &heldBackLines{}
 	s.mu.Unlock()
 	time.AfterFunc(repeatWindow, func() { s.endWindow(key) })
 	held.last.AddAttrs(slog.Int("lines", held.count))

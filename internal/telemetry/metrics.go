@@ -41,7 +41,7 @@ type Sources struct {
 	// Reviews returns the reviews that wait for a person, or false if they are unknown now.
 	Reviews func() (ReviewStats, bool)
 	// Modules writes the figures of modules.
-	Modules func(Tell)
+	Modules func(MetricFunc)
 	// Canaries returns the results of known cases put to the judge, or false if there are none.
 	Canaries func() (CanaryStats, bool)
 	// Listener returns the listener's connections and waiting requests, and how many it closed or refused.

@@ -103,7 +103,7 @@ func TestMetricsThatArePulled(t *testing.T) {
 		Reviews: func() (telemetry.ReviewStats, bool) {
 			return telemetry.ReviewStats{Open: 4, OldestAge: time.Minute}, true
 		},
-		Modules: func(tell telemetry.Tell) {
+		Modules: func(tell telemetry.MetricFunc) {
 			tell("audit_total", "What a module counts.", telemetry.Counter, 6, "result", "sent")
 			tell("audit_total", "What a module counts.", telemetry.Counter, 1, "result", "failed")
 		},

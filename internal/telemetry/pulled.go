@@ -39,16 +39,16 @@ func (p pulled) Collect(to chan<- prometheus.Metric) {
 	}
 	tell("build_info", "Always 1, with the version of the program.", Gauge, 1, "version", p.version)
 	if from.Model != nil {
-		tellModel(tell, from.Model())
+		writeModel(tell, from.Model())
 	}
 	if from.Sandbox != nil {
-		tellSandbox(tell, from.Sandbox())
+		writeSandbox(tell, from.Sandbox())
 	}
 	if from.Store != nil {
-		tellStore(tell, from.Store())
+		writeStore(tell, from.Store())
 	}
 	if from.Listener != nil {
-		tellListener(tell, from.Listener())
+		writeListener(tell, from.Listener())
 	}
 	if from.Reviews != nil {
 		if s, ok := from.Reviews(); ok {
@@ -80,20 +80,20 @@ func (p pulled) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-func tellListener(tell Tell, s ListenerStats) {
+func writeListener(tell MetricFunc, s ListenerStats) {
 	tell("http_connections", "Open connections.", Gauge, float64(s.Connections))
 	tell("http_connections_evicted_total", "Idle connections closed in favour of others.", Counter, float64(s.Closed))
 	tell("http_requests_waiting", "Requests that wait because too many are in flight.", Gauge, float64(s.Waiting))
 	tell("http_requests_refused_total", "Requests refused because too many were in flight, at their arrival or before they began.", Counter, float64(s.Refused))
 }
 
-// Tell writes one counter or gauge. labels alternates between names and values.
-type Tell func(name, help string, kind prometheus.ValueType, value float64, labels ...string)
+// MetricFunc writes one counter or gauge. labels alternates between names and values.
+type MetricFunc func(name, help string, kind prometheus.ValueType, value float64, labels ...string)
 
 // breakerStates are the states of a breaker. Exactly one of them has the value 1.
 var breakerStates = []string{"closed", "half-open", "open"}
 
-func tellModel(tell Tell, s llm.Stats) {
+func writeModel(tell MetricFunc, s llm.Stats) {
 	tell("model_questions_total", "Questions put to the model client.", Counter, float64(s.Questions))
 	tell("model_calls_total", "HTTP requests to model endpoints.", Counter, float64(s.Calls))
 	tell("model_retries_total", "HTTP requests repeated after a failure.", Counter, float64(s.Retries))
@@ -122,7 +122,7 @@ func boolValue(b bool) float64 {
 	return 0
 }
 
-func tellSandbox(tell Tell, s script.Stats) {
+func writeSandbox(tell MetricFunc, s script.Stats) {
 	for _, c := range []struct {
 		name, help string
 		n          uint64
@@ -145,7 +145,7 @@ func tellSandbox(tell Tell, s script.Stats) {
 	tell("sandbox_peak_bytes", "Largest observed resident size of a worker; 0 if the platform does not report it.", Gauge, float64(s.PeakMemory))
 }
 
-func tellStore(tell Tell, s store.Stats) {
+func writeStore(tell MetricFunc, s store.Stats) {
 	tell("store_batches_total", "Transactions committed by the writer.", Counter, float64(s.Batches))
 	tell("store_writes_total", "Writes in these transactions.", Counter, float64(s.Writes))
 	tell("store_queued", "Writes waiting for the writer.", Gauge, float64(s.Queued))

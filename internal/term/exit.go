@@ -32,14 +32,14 @@ type ExitError struct {
 // ErrBad is returned by a check that has already printed its findings.
 var ErrBad error = &ExitError{Code: ExitBad}
 
-func (f *ExitError) Error() string {
-	if f.Err == nil {
+func (e *ExitError) Error() string {
+	if e.Err == nil {
 		return "failed"
 	}
-	return f.Err.Error()
+	return e.Err.Error()
 }
 
-func (f *ExitError) Unwrap() error { return f.Err }
+func (e *ExitError) Unwrap() error { return e.Err }
 
 // UsageErrorf returns an error in how gavel was called or configured; hint may be "".
 func UsageErrorf(hint, format string, args ...any) error {

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	columnGap   = 2  // spaces between columns
-	leastColumn = 12 // minimum width to which words are broken
-	longestWord = 40 // longer words may always be broken; an id has 40 characters
+	columnGap = 2  // spaces between columns
+	minColumn = 12 // minimum width to which words are broken
+	maxWord   = 40 // longer words may always be broken; an id has 40 characters
 )
 
 // Table prints rows in columns; the first row is the heading. Cells are cleaned. On a narrow terminal, the widest
@@ -61,7 +61,7 @@ func measureColumns(rows [][]string) (widths, words []int) {
 			cell = Clean(cell)
 			widths[i] = max(widths[i], text.StringWidth(cell))
 			for word := range strings.FieldsSeq(cell) {
-				words[i] = max(words[i], min(text.StringWidth(word), longestWord))
+				words[i] = max(words[i], min(text.StringWidth(word), maxWord))
 			}
 		}
 	}
@@ -101,7 +101,7 @@ func wrapColumns(widths, words []int, width int) (configs []table.ColumnConfig) 
 	if !fit {
 		least := make([]int, len(words))
 		for i, w := range words {
-			least[i] = min(w, leastColumn)
+			least[i] = min(w, minColumn)
 		}
 		if broken, fits := narrowColumns(limits, least, width); fits {
 			limits = broken

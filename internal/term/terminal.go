@@ -52,21 +52,21 @@ type errWriter struct {
 	err error
 }
 
-func (r *errWriter) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n, err := r.w.Write(p)
-	if r.err == nil {
-		r.err = err
+func (w *errWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, err := w.w.Write(p)
+	if w.err == nil {
+		w.err = err
 	}
 	return n, err
 }
 
 // firstError returns the first write error, or nil.
-func (r *errWriter) firstError() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.err
+func (w *errWriter) firstError() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
 }
 
 // Write cleans p before it writes it, so that libraries that print cannot bypass cleaning.

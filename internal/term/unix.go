@@ -31,35 +31,35 @@ func BlockingWriter(out io.Writer) io.Writer {
 	return out
 }
 
-func (p blockingFile) Read(b []byte) (int, error) {
+func (f blockingFile) Read(b []byte) (int, error) {
 	for {
-		n, err := p.file.Read(b)
+		n, err := f.file.Read(b)
 		if n > 0 || !errors.Is(err, unix.EAGAIN) {
 			return n, err
 		}
-		if err := p.await(unix.POLLIN); err != nil {
+		if err := f.await(unix.POLLIN); err != nil {
 			return 0, err
 		}
 	}
 }
 
-func (p blockingFile) Write(b []byte) (int, error) {
+func (f blockingFile) Write(b []byte) (int, error) {
 	written := 0
 	for {
-		n, err := p.file.Write(b[written:])
+		n, err := f.file.Write(b[written:])
 		written += n
 		if !errors.Is(err, unix.EAGAIN) {
 			return written, err
 		}
-		if err := p.await(unix.POLLOUT); err != nil {
+		if err := f.await(unix.POLLOUT); err != nil {
 			return written, err
 		}
 	}
 }
 
 // await returns when the file is ready, closed at the other end, or broken. The next call determines which.
-func (p blockingFile) await(events int16) error {
-	conn, err := p.file.SyscallConn()
+func (f blockingFile) await(events int16) error {
+	conn, err := f.file.SyscallConn()
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (p blockingFile) await(events int16) error {
 		}
 	})
 	if err = errors.Join(err, failed); err != nil {
-		return fmt.Errorf("wait for %s: %w", p.file.Name(), err)
+		return fmt.Errorf("wait for %s: %w", f.file.Name(), err)
 	}
 	return nil
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// putQuestion prepares an input_required result of a gated call, in which the server asks for input before it
+// sealQuestion prepares an input_required result of a gated call, in which the server asks for input before it
 // answers. It replaces the requestState with one that identifies the call. A call can be continued once for each
 // requestState.
-func (m *Manager) putQuestion(ctx context.Context, c *gatedCall, result json.RawMessage) (json.RawMessage, error) {
+func (m *Manager) sealQuestion(ctx context.Context, c *gatedCall, result json.RawMessage) (json.RawMessage, error) {
 	use, err := m.states.AllowUse(context.WithoutCancel(ctx), time.Until(c.deadline))
 	if err != nil {
 		return nil, m.explainCount(ctx, c, err)
@@ -27,9 +27,9 @@ func (m *Manager) putQuestion(ctx context.Context, c *gatedCall, result json.Raw
 	return rewriteMembers(result, map[string]json.RawMessage{"requestState": document.AppendQuote(nil, m.states.Seal(string(append(b, '}')), c.bound))}), nil
 }
 
-// takeAnswer permits a call to continue, once and only before its deadline. After the deadline, a person may already
+// acceptAnswer permits a call to continue, once and only before its deadline. After the deadline, a person may already
 // have decided how the call ended.
-func (m *Manager) takeAnswer(ctx context.Context, c *gatedCall) error {
+func (m *Manager) acceptAnswer(ctx context.Context, c *gatedCall) error {
 	left, err := m.states.Use(ctx, c.use)
 	switch {
 	case errors.Is(err, clientstate.ErrState):

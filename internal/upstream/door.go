@@ -53,7 +53,7 @@ func (m *Manager) Call(ctx context.Context, p engine.Principal, req Request) (Re
 			return Reply{}, err
 		}
 	}
-	leave, err := s.enter(p)
+	leave, err := s.acquireSlot(p)
 	switch {
 	case err != nil && gated != nil:
 		return Reply{}, s.refuseFirst(ctx, gated, err)
@@ -76,13 +76,13 @@ func (m *Manager) Call(ctx context.Context, p engine.Principal, req Request) (Re
 	}
 }
 
-// enter takes a slot for a call to the upstream; leave releases it.
-func (s *server) enter(p engine.Principal) (leave func(), err error) {
+// acquireSlot takes a slot for a call to the upstream; leave releases it.
+func (s *server) acquireSlot(p engine.Principal) (leave func(), err error) {
 	leave, ok := s.inFlight.TryAcquire(p.ID)
 	if !ok {
 		return nil, s.explain(&linkError{code: CodeBusy, text: fmt.Sprintf("%d calls are in flight, or %d of this caller", maxInFlight, maxInFlight/2)})
 	}
-	if wait := s.isOpen(p); wait > 0 {
+	if wait := s.backoffFor(p); wait > 0 {
 		leave()
 		return nil, s.explain(&linkError{code: CodeUnavailable, text: "the last calls failed", retryAfter: wait})
 	}
@@ -125,7 +125,7 @@ func (s *server) find(p engine.Principal, req Request) (Item, error) {
 	}
 	item.Gate = s.manager.gateOf(item)
 	if d := s.differences[item.key()]; d.Change != "" {
-		return Item{}, s.drifted(d)
+		return Item{}, s.driftError(d)
 	}
 	if !found {
 		return Item{}, unknownItem(req)
@@ -148,7 +148,7 @@ func isOfTemplate(template, uri string) bool {
 	return err == nil && t.Match(uri) != nil
 }
 
-func (s *server) drifted(d Difference) *Error {
+func (s *server) driftError(d Difference) *Error {
 	why := map[string]string{
 		changeAdded: "is not pinned", changeRemoved: "no longer exists", changeTwice: "is listed twice",
 		changeChanged: "differs from its pin (" + strings.Join(d.Members, ", ") + ")",
@@ -227,7 +227,7 @@ func (s *server) prepare(ctx context.Context, p engine.Principal, req Request) (
 	if ses, release, err = s.acquire(ctx, p); err != nil {
 		return nil, nil, Item{}, err
 	}
-	if err = s.noteForgotten(ses, s.verify(ctx, ses, req.Kind)); err == nil {
+	if err = s.dropForgotten(ses, s.verify(ctx, ses, req.Kind)); err == nil {
 		item, err = s.find(p, req) // verify may have found a change
 	}
 	if err != nil {
@@ -253,7 +253,7 @@ func (s *server) callOnce(ctx context.Context, p engine.Principal, req Request, 
 	f, err := s.ask(ctx, context.Background(), ses, req, item, params)
 	switch {
 	case err != nil:
-		return Reply{}, s.noteForgotten(ses, err)
+		return Reply{}, s.dropForgotten(ses, err)
 	case f.failure != nil && isForgotten(f):
 		s.forget(ses)
 		if req.Method != string(mcp.MethodToolsCall) { // a tool may have acted first
@@ -267,8 +267,8 @@ func (s *server) callOnce(ctx context.Context, p engine.Principal, req Request, 
 	return Reply{Result: f.result, Error: f.failure}, nil
 }
 
-// noteForgotten drops a session that the upstream no longer knows.
-func (s *server) noteForgotten(ses *session, err error) error {
+// dropForgotten drops a session that the upstream no longer knows.
+func (s *server) dropForgotten(ses *session, err error) error {
 	if failure, ok := errors.AsType[*linkError](err); ok && failure.forgotten {
 		s.forget(ses)
 	}

@@ -184,8 +184,8 @@ func (l lineReader) next(buf []byte) ([]byte, error) {
 	}
 }
 
-// isAsking matches the beginning of a request or notification.
-var isAsking = sync.OnceValue(func() *regexp.Regexp {
+// requestStart matches the beginning of a request or notification.
+var requestStart = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*[^,{}\[\]]*,\s*)*"method"\s*:`)
 })
 
@@ -196,7 +196,7 @@ func explainUnreadable(line []byte, err error) (id string, failure *linkError) {
 		return wrong.id, wrong.failure()
 	}
 	issue, ok := errors.AsType[*document.Issue](err)
-	if !ok || !bytes.HasPrefix(bytes.TrimSpace(line), []byte("{")) || isAsking().Match(line) {
+	if !ok || !bytes.HasPrefix(bytes.TrimSpace(line), []byte("{")) || requestStart().Match(line) {
 		return "", nil
 	}
 	const edge = 256

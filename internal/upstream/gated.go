@@ -76,16 +76,16 @@ type gatedCall struct {
 // callGated judges a call, sends it and records the outcome. It continues if its caller stops waiting, because the
 // outcome of a call that was sent must be recorded.
 func (s *server) callGated(ctx context.Context, c *gatedCall, leave func()) (Reply, error) {
-	progress := &relayed{to: c.Progress}
+	progress := &progressRelay{to: c.Progress}
 	if c.Progress != nil {
-		c.Progress = progress.tell
+		c.Progress = progress.forward
 	}
 	type answer struct {
 		reply Reply
 		err   error
 	}
 	done := make(chan answer, 1)
-	running := s.tryRun(func() {
+	running := s.tryGo(func() {
 		defer leave()
 		reply, err := s.performGated(ctx, c)
 		s.noteOutcome(c.principal, err)
@@ -104,14 +104,14 @@ func (s *server) callGated(ctx context.Context, c *gatedCall, leave func()) (Rep
 	}
 }
 
-// relayed forwards progress until its caller has gone.
-type relayed struct {
+// progressRelay forwards progress until its caller has gone.
+type progressRelay struct {
 	mu    sync.Mutex
 	ended bool
 	to    func(json.RawMessage)
 }
 
-func (r *relayed) tell(params json.RawMessage) {
+func (r *progressRelay) forward(params json.RawMessage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.ended {
@@ -119,7 +119,7 @@ func (r *relayed) tell(params json.RawMessage) {
 	}
 }
 
-func (r *relayed) end() {
+func (r *progressRelay) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = true
@@ -140,7 +140,7 @@ func (s *server) performGated(ctx context.Context, c *gatedCall) (Reply, error) 
 	continued := c.callID != ""
 	if continued {
 		s.hold(c, c.callID)
-		err = s.manager.takeAnswer(ctx, c)
+		err = s.manager.acceptAnswer(ctx, c)
 	} else {
 		err = s.beginGated(ctx, c, ses)
 	}
@@ -165,7 +165,7 @@ func (s *server) performGated(ctx context.Context, c *gatedCall) (Reply, error) 
 	case err == nil && f.failure != nil && isForgotten(f):
 		return s.endGated(ctx, c, engine.CallUnknown, f, nil)
 	case err == nil && isQuestion(f.result):
-		result, err := s.manager.putQuestion(ctx, c, f.result)
+		result, err := s.manager.sealQuestion(ctx, c, f.result)
 		return Reply{Result: result}, err
 	case err == nil && (f.failure != nil || readChecked(f.result).Get("isError").Kind() == document.True):
 		return s.endGated(ctx, c, engine.CallError, f, nil)
@@ -194,7 +194,7 @@ func (s *server) sendGated(ctx context.Context, c *gatedCall, ses *session, rele
 	f, err := s.ask(ctx, waits, ses, c.Request, c.item, c.params)
 	release()
 	if canRepeat(err) && waits.Err() == nil {
-		_ = s.noteForgotten(ses, err)
+		_ = s.dropForgotten(ses, err)
 		again, release, item, prepareErr := s.prepare(waits, c.principal, c.Request)
 		if prepareErr != nil {
 			return frame{}, err
@@ -206,7 +206,7 @@ func (s *server) sendGated(ctx context.Context, c *gatedCall, ses *session, rele
 	if err == nil && f.failure != nil && isForgotten(f) {
 		s.forget(ses)
 	}
-	return f, s.noteForgotten(ses, err)
+	return f, s.dropForgotten(ses, err)
 }
 
 // refuseFirst returns the error for a gated call whose upstream cannot be reached. If the engine would refuse the call
@@ -219,7 +219,7 @@ func (s *server) refuseFirst(ctx context.Context, c *gatedCall, err error) error
 	req.CheckOnly = true
 	r, checkErr := s.manager.opts.Engine().BeginCall(ctx, c.principal, req)
 	if checkErr != nil {
-		return ofEngine(s.name, checkErr)
+		return wrapEngineError(s.name, checkErr)
 	}
 	c.at = r.Position
 	return cmp.Or(s.refuseAnswer(ctx, c, r), err)
@@ -244,7 +244,7 @@ func (s *server) beginGated(ctx context.Context, c *gatedCall, ses *session) err
 	req.Hold = func(call string) { s.hold(c, call) }
 	r, err := s.manager.opts.Engine().BeginCall(ctx, c.principal, req)
 	if err != nil {
-		return ofEngine(s.name, err)
+		return wrapEngineError(s.name, err)
 	}
 	c.at, c.callID, c.deadline = r.Position, r.CallID, r.Deadline
 	return s.refuseAnswer(ctx, c, r)

@@ -37,8 +37,8 @@ func (c *gatedCall) refuseAs(code Code, r gate.Refusal) *Error {
 	return e
 }
 
-// ofEngine converts an error of the engine to an *Error about the upstream.
-func ofEngine(upstream string, err error) error {
+// wrapEngineError converts an error of the engine to an *Error about the upstream.
+func wrapEngineError(upstream string, err error) error {
 	known, ok := errors.AsType[*engine.Error](err)
 	if !ok {
 		return err
@@ -55,7 +55,7 @@ func ofEngine(upstream string, err error) error {
 func (s *server) refuseGated(ctx context.Context, c *gatedCall, r engine.CallResult) error {
 	_, d, err := s.manager.opts.Engine().LoadDefinition(ctx, gateReader, engine.RightRead, r.Workflow, r.Version)
 	if err != nil {
-		return ofEngine(s.name, err)
+		return wrapEngineError(s.name, err)
 	}
 	return c.refuse(s.manager.opts.Gates.RefuseCall(c.gate, d, r, c.principal.Role, func(tool string) bool { return s.manager.mayUse(c.principal, tool) }))
 }
@@ -90,7 +90,7 @@ func (s *server) endGated(ctx context.Context, c *gatedCall, outcome engine.Call
 	case err != nil:
 		note = "The tool was called, but gavel could not record how it ended. Do not call it again: a person has to check it."
 	default:
-		note = gate.DescribeAfter(r)
+		note = gate.DescribeRefusedMove(r)
 	}
 	return Reply{Result: addNote(f.result, note, at, err == nil)}, nil
 }

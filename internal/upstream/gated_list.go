@@ -13,9 +13,9 @@ import (
 // listTimeout limits the engine queries of one list.
 const listTimeout = 5 * time.Second
 
-// isOpenTo reports whether an instance that the principal may see is in a state in which the gate's tool may be
+// isAvailableTo reports whether an instance that the principal may see is in a state in which the gate's tool may be
 // called.
-func (m *Manager) isOpenTo(p engine.Principal, g gate.Gate) bool {
+func (m *Manager) isAvailableTo(p engine.Principal, g gate.Gate) bool {
 	e := m.opts.Engine()
 	if e == nil || g.Start {
 		return e != nil

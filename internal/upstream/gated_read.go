@@ -31,7 +31,7 @@ func (m *Manager) readGated(ctx context.Context, p engine.Principal, req Request
 	c.key = key.Text()
 	arguments := v.Get("arguments")
 	if arguments.Kind() == 0 {
-		arguments = document.Known([]byte(`{}`))
+		arguments = document.ReadTrusted([]byte(`{}`))
 	}
 	if arguments.Kind() != document.Object {
 		return nil, invalid("The arguments are not an object.")
@@ -51,7 +51,7 @@ func (m *Manager) readGated(ctx context.Context, p engine.Principal, req Request
 	}
 	c.values = gate.Values{Arguments: arguments, Principal: gate.PrincipalValue(p)}
 	if state := v.Get("requestState"); state.Kind() != 0 {
-		known := document.Known(state.Bytes())
+		known := document.ReadTrusted(state.Bytes())
 		c.callID, c.use = known.Get("call").Text(), known.Get("use").Text()
 		instance := known.Get("instance").Text()
 		if c.callID == "" || c.use == "" || c.gate.Subject == nil && instance != c.instance {
@@ -79,13 +79,13 @@ func (m *Manager) findInstance(ctx context.Context, c *gatedCall) error {
 	} else {
 		status, err := e.Status(ctx, c.principal, c.instance)
 		if err != nil {
-			return ofEngine(c.Upstream, err)
+			return wrapEngineError(c.Upstream, err)
 		}
 		c.at = status.Position
 	}
 	stored, d, err := e.LoadDefinition(ctx, gateReader, engine.RightRead, c.at.Workflow, c.at.Version)
 	if err != nil {
-		return ofEngine(c.Upstream, err)
+		return wrapEngineError(c.Upstream, err)
 	}
 	if r := c.gate.RefuseForeign(c.at, stored.Operator, d); r != nil {
 		return c.refuse(*r)
@@ -102,7 +102,7 @@ func findSubject(ctx context.Context, e Engine, c *gatedCall) (engine.Position, 
 	at, refusal, err := gate.FindInstance(ctx, e, c.principal, c.gate.Workflow, subject, c.gate.Tool, c.gate.Start)
 	switch {
 	case err != nil:
-		return at, ofEngine(c.Upstream, err)
+		return at, wrapEngineError(c.Upstream, err)
 	case refusal != nil:
 		return at, newError(codeOfRefusal(*refusal), c.Upstream, refusal.Hint, "%s", refusal.Message)
 	}

@@ -171,7 +171,7 @@ func sent(t *testing.T, m *upstream.Manager) string {
 }
 
 func readText(result json.RawMessage) string {
-	return document.Known(result).At("content", "0", "text").Text()
+	return document.ReadTrusted(result).At("content", "0", "text").Text()
 }
 
 // The server receives exactly what was judged, byte for byte, without the handle and with the id of the call.
@@ -183,11 +183,11 @@ func TestGatedCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	const arguments = `{"n":1.50e400,"text":"a\u0062"}`
-	line := document.Known(r.Result).Get("line").Text()
+	line := document.ReadTrusted(r.Result).Get("line").Text()
 	if !strings.Contains(line, `"arguments":`+arguments) || !strings.Contains(line, `"_meta":{"own":1,"gavel/idempotencyKey":"k","io.github.gavel-mcp/callId":"call-1","progressToken":`) || strings.Contains(line, "wf-1") {
 		t.Errorf("sent: %s", line)
 	}
-	if got, want := string(document.Known(r.Result).At("_meta", "io.github.gavel-mcp/workflow").Raw()), `{"id":"wf-1","workflow":"release","state":"ready","nextActions":["by-hand"],"nextTools":["a__echo","a__fails","a__rpcerr","a__task","a__list","a__two_ways","a__exit","a__hang","a__progress","a__question"],"callId":"call-1"}`; got != want {
+	if got, want := string(document.ReadTrusted(r.Result).At("_meta", "io.github.gavel-mcp/workflow").Raw()), `{"id":"wf-1","workflow":"release","state":"ready","nextActions":["by-hand"],"nextTools":["a__echo","a__fails","a__rpcerr","a__task","a__list","a__two_ways","a__exit","a__hang","a__progress","a__question"],"callId":"call-1"}`; got != want {
 		t.Errorf("told: %s", got)
 	}
 	b := e.begun[0]
@@ -195,7 +195,7 @@ func TestGatedCall(t *testing.T) {
 		b.ID != "wf-1" || b.Action != "go" || b.Success != "done" || b.Error != "failed" || !slices.Equal(b.Bound, []engine.Binding{{Argument: "/text", Field: "/text"}}) || b.Timeout <= upstream.DefaultCallTimeout {
 		t.Errorf("begun: %+v", b)
 	}
-	if s := e.settles[0]; s.ID != "wf-1" || s.CallID != "call-1" || s.Outcome != engine.CallOK || document.Known(s.Data).Get("line").Text() != line {
+	if s := e.settles[0]; s.ID != "wf-1" || s.CallID != "call-1" || s.Outcome != engine.CallOK || document.ReadTrusted(s.Data).Get("line").Text() != line {
 		t.Errorf("settled: %+v", s)
 	}
 
@@ -353,7 +353,7 @@ func TestGatedQuestion(t *testing.T) {
 		return m.Call(t.Context(), agent, upstream.Request{Upstream: "a", Method: "tools/call", Kind: upstream.KindTool, Name: "question", Params: json.RawMessage(params), Capabilities: json.RawMessage(`{}`)})
 	}
 	r, err := ask(`{"arguments":{"workflowId":"wf-1"}}`)
-	state := document.Known(r.Result).Get("requestState").Text()
+	state := document.ReadTrusted(r.Result).Get("requestState").Text()
 	if err != nil || state == "" || strings.Contains(state, "own") || len(e.settles) != 0 {
 		t.Fatalf("%s, settled %d: %v", r.Result, len(e.settles), err)
 	}
@@ -378,7 +378,7 @@ func TestGatedQuestion(t *testing.T) {
 		t.Errorf("sent %s", n)
 	}
 	r, err = ask(`{"arguments":{"workflowId":"wf-1"},"inputResponses":{},"requestState":"` + state + `"}`)
-	if line := document.Known(r.Result).Get("line").Text(); err != nil || !strings.Contains(line, `"requestState":"own \u0041"`) || !strings.Contains(line, `"io.github.gavel-mcp/callId":"call-1"`) {
+	if line := document.ReadTrusted(r.Result).Get("line").Text(); err != nil || !strings.Contains(line, `"requestState":"own \u0041"`) || !strings.Contains(line, `"io.github.gavel-mcp/callId":"call-1"`) {
 		t.Errorf("went on with %s: %v", line, err)
 	}
 	if len(e.begun) != 1 || !slices.Equal(e.outcomes(), []engine.CallOutcome{engine.CallOK}) {
@@ -453,13 +453,13 @@ func TestGatedSubject(t *testing.T) {
 	}
 	const about = `{"arguments":{"about":"new","workflowId":"own"}`
 	r, err := ask("question", about+`}`)
-	state := document.Known(r.Result).Get("requestState").Text()
+	state := document.ReadTrusted(r.Result).Get("requestState").Text()
 	if err != nil || state == "" || len(e.started) != 1 || e.started[0].Type != "release" || e.started[0].Subject != "new" {
 		t.Fatalf("%s, started %+v: %v", r.Result, e.started, err)
 	}
 	e.started = nil // an operator released the instance
 	r, err = ask("question", about+`,"requestState":"`+state+`"}`)
-	line := document.Known(r.Result).Get("line").Text()
+	line := document.ReadTrusted(r.Result).Get("line").Text()
 	if err != nil || !strings.Contains(line, `"arguments":{"about":"new","workflowId":"own"}`) {
 		t.Errorf("went on with %s: %v", line, err)
 	}

@@ -484,7 +484,7 @@ func TestRedirects(t *testing.T) {
 func TestFirstUse(t *testing.T) {
 	changes := make(chan upstream.Change, 10)
 	m := open(t, "  web: "+over(goServer(t, func(*http.Request) {}), ", pinning: first-use"), upstream.Options{Changed: func(c upstream.Change) { changes <- c }})
-	m.Learn()
+	m.PinOnFirstUse()
 	for range upstream.Kinds {
 		select {
 		case <-changes:

@@ -104,11 +104,11 @@ func Open(cfg Config, opts Options) (*Manager, error) {
 	return m, nil
 }
 
-// Learn starts the servers that are pinned on first use, because their items cannot be listed before that.
-func (m *Manager) Learn() {
+// PinOnFirstUse starts the servers that are pinned on first use, because their items cannot be listed before that.
+func (m *Manager) PinOnFirstUse() {
 	for _, name := range m.names {
 		if s := m.servers[name]; s.Pinning == PinningFirstUse {
-			s.goRun(s.learn)
+			s.goTracked(s.pinOnFirstUse)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func (m *Manager) gateOf(item Item) *gate.Gate {
 	if item.Kind != KindTool {
 		return nil
 	}
-	return m.opts.Gates.Of(item.Public)
+	return m.opts.Gates.GateOf(item.Public)
 }
 
 // IsGated reports whether a tool of an upstream has a gate, which records its calls.
@@ -138,7 +138,7 @@ func (m *Manager) IsGated(upstream, tool string) bool {
 	if m == nil || m.servers[upstream] == nil {
 		return false
 	}
-	return m.opts.Gates.Of(publicName(upstream, KindTool, tool)) != nil
+	return m.opts.Gates.GateOf(publicName(upstream, KindTool, tool)) != nil
 }
 
 // maxStarting limits concurrent session starts.
@@ -247,7 +247,9 @@ func (m *Manager) List(p engine.Principal, kind Kind) []Item {
 		}
 		s.mu.Unlock()
 	}
-	return slices.DeleteFunc(out, func(i Item) bool { return i.Gate != nil && i.Gate.List == gate.ListLegal && !m.isOpenTo(p, *i.Gate) })
+	return slices.DeleteFunc(out, func(i Item) bool {
+		return i.Gate != nil && i.Gate.List == gate.ListLegal && !m.isAvailableTo(p, *i.Gate)
+	})
 }
 
 // Resolve returns the upstream and name for a public name. It does not check rights; Call does. A resource need not

@@ -43,7 +43,7 @@ func repairDefinition(kind Kind, v document.JSON) (json.RawMessage, []string, er
 		text := name.Text()
 		fits, known := optionalMembers[text]
 		if text == "annotations" && kind == KindTool {
-			fits = areHints
+			fits = isAnnotations
 		}
 		switch with, dropped := replace[text]; {
 		case dropped && with == nil, text == nameKey(kind):
@@ -100,8 +100,8 @@ func (r *repairs) requireText(path string, v document.JSON) {
 	}
 }
 
-// isOf reports whether a member is absent or fits.
-func isOf(v document.JSON, name string, fits func(document.JSON) bool) bool {
+// isAbsentOr reports whether a member is absent or fits.
+func isAbsentOr(v document.JSON, name string, fits func(document.JSON) bool) bool {
 	member := v.Get(name)
 	return member.Kind() == 0 || fits(member)
 }
@@ -126,31 +126,31 @@ func isListOf(fits func(document.JSON) bool) func(document.JSON) bool {
 var optionalMembers = map[string]func(document.JSON) bool{
 	"_meta": isObject,
 	"icons": isListOf(func(v document.JSON) bool {
-		return isText(v.Get("src")) && isOf(v, "mimeType", isText) && isOf(v, "sizes", isListOf(isText)) && isOf(v, "theme", isOneOf("light", "dark"))
+		return isText(v.Get("src")) && isAbsentOr(v, "mimeType", isText) && isAbsentOr(v, "sizes", isListOf(isText)) && isAbsentOr(v, "theme", isOneOf("light", "dark"))
 	}),
 	"execution": func(v document.JSON) bool {
-		return isObject(v) && isOf(v, "taskSupport", isOneOf("required", "optional", "forbidden"))
+		return isObject(v) && isAbsentOr(v, "taskSupport", isOneOf("required", "optional", "forbidden"))
 	},
 	"size": func(v document.JSON) bool {
 		_, err := strconv.ParseInt(string(v.Raw()), 10, 64)
 		return err == nil
 	},
 	"annotations": func(v document.JSON) bool {
-		return isObject(v) && isOf(v, "audience", isListOf(isOneOf("user", "assistant"))) &&
-			isOf(v, "priority", func(v document.JSON) bool {
+		return isObject(v) && isAbsentOr(v, "audience", isListOf(isOneOf("user", "assistant"))) &&
+			isAbsentOr(v, "priority", func(v document.JSON) bool {
 				n, err := strconv.ParseFloat(string(v.Raw()), 64)
 				return err == nil && n >= 0 && n <= 1
-			}) && isOf(v, "lastModified", func(v document.JSON) bool {
+			}) && isAbsentOr(v, "lastModified", func(v document.JSON) bool {
 			_, err := time.Parse(time.RFC3339, v.Text())
 			return err == nil
 		})
 	},
 }
 
-// areHints reports whether annotations have the form of tool annotations.
-func areHints(v document.JSON) bool {
-	return isObject(v) && isOf(v, "title", isText) &&
-		!slices.ContainsFunc([]string{"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}, func(hint string) bool { return !isOf(v, hint, isFlag) })
+// isAnnotations reports whether annotations have the form of tool annotations.
+func isAnnotations(v document.JSON) bool {
+	return isObject(v) && isAbsentOr(v, "title", isText) &&
+		!slices.ContainsFunc([]string{"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}, func(hint string) bool { return !isAbsentOr(v, hint, isFlag) })
 }
 
 // repairOptional drops null members of an optional member, and the member itself if it does not fit.
@@ -181,7 +181,7 @@ func (r *repairs) repairArguments(v document.JSON) json.RawMessage {
 			return nil
 		case !isText(argument.Get("name")):
 			r.refuse("an argument has no name")
-		case required.Kind() != document.Null && !isOf(argument, "required", isFlag):
+		case required.Kind() != document.Null && !isAbsentOr(argument, "required", isFlag):
 			r.refuse("required of the argument %q is %s, not a boolean", shortenText(argument.Get("name").Text(), nil), required.Kind())
 		}
 		r.requireText("the title of an argument", argument.Get("title"))
@@ -222,11 +222,11 @@ func (r *repairs) repairSchema(path string, v document.JSON) json.RawMessage {
 // repairKeywords returns replacements for top-level keywords, which strict clients check.
 func (r *repairs) repairKeywords(path string, v document.JSON) map[string]json.RawMessage {
 	replace := r.dropNulls(path, v, "const", "default", "example")
-	if !isOf(v, "$schema", isText) && v.Get("$schema").Kind() != document.Null {
+	if !isAbsentOr(v, "$schema", isText) && v.Get("$schema").Kind() != document.Null {
 		r.note("%s.$schema is not a string", path)
 		replace["$schema"] = nil
 	}
-	if required := v.Get("required"); required.Kind() != document.Null && !isOf(v, "required", isListOf(isText)) {
+	if required := v.Get("required"); required.Kind() != document.Null && !isAbsentOr(v, "required", isListOf(isText)) {
 		r.refuse("%s.required is not a list of names", path)
 	}
 	properties := v.Get("properties")
@@ -304,9 +304,9 @@ func checkCompiles(v document.JSON) (wrong error) {
 	return wrong
 }
 
-// oddPattern matches constructs that some regular expression engines reject: unnecessary escapes, groups with flags
+// nonportablePattern matches constructs that some regular expression engines reject: unnecessary escapes, groups with flags
 // or with Python-style names, and anchors that JavaScript lacks.
-var oddPattern = sync.OnceValue(func() *regexp.Regexp {
+var nonportablePattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?:^|[^\\])(?:\\\\)*(?:\\[^dDwWsSbBtnvfrpPcxuk0-9^$\\.*+?()\[\]{}|/-]|\(\?(?:P|[^:=!<])|\[\[:)`)
 })
 
@@ -314,7 +314,7 @@ var oddPattern = sync.OnceValue(func() *regexp.Regexp {
 func checkPattern(pattern string) error {
 	// Go does not support assertions. Removing them does not affect the validity of the rest.
 	known := strings.NewReplacer("(?<=", "(?:", "(?<!", "(?:", "(?=", "(?:", "(?!", "(?:").Replace(pattern)
-	if _, err := regexp.Compile(known); err != nil || oddPattern().MatchString(pattern) {
+	if _, err := regexp.Compile(known); err != nil || nonportablePattern().MatchString(pattern) {
 		return fmt.Errorf("not every client can compile the pattern %s", shortenKey(pattern))
 	}
 	return nil

@@ -20,11 +20,11 @@ import (
 const (
 	maxInFlight = 64
 	maxSessions = 256 // for principals
-	// recheckAfter is how long a comparison with the pins stays valid, unless the upstream reports a change.
-	recheckAfter = time.Minute
+	// recheckInterval is how long a comparison with the pins stays valid, unless the upstream reports a change.
+	recheckInterval = time.Minute
 	// The delay after consecutive failures, starting with the second.
-	firstBackoff, lastBackoff = 500 * time.Millisecond, time.Minute
-	maxUnanswered             = 3 // consecutive unanswered calls that count as a failure
+	minBackoff, maxBackoff = 500 * time.Millisecond, time.Minute
+	maxUnanswered          = 3 // consecutive unanswered calls that count as a failure
 )
 
 // server is one upstream and its state.
@@ -45,8 +45,8 @@ type server struct {
 	pinned   []Item // sorted
 	sessions map[string]*slot
 	// differences are the results of the latest comparison of each kind, including items that are not pinned.
-	differences map[itemKey]Difference
-	learned     map[Kind]bool // kinds that were pinned on first use
+	differences    map[itemKey]Difference
+	firstUsePinned map[Kind]bool // kinds that were pinned on first use
 	breaker
 	// unanswered counts, for each principal, its consecutive calls without an answer.
 	unanswered map[string]*unanswered
@@ -78,7 +78,7 @@ type slot struct {
 func newServer(m *Manager, name, dir string, s Server, pinned []Item) *server {
 	out := &server{
 		Server: s, name: name, dir: dir, manager: m, inFlight: fairshare.New(fairshare.Config{Permits: maxInFlight}), responding: make(chan struct{}, maxResponses),
-		closing: make(chan struct{}), sessions: map[string]*slot{}, differences: map[itemKey]Difference{}, learned: map[Kind]bool{},
+		closing: make(chan struct{}), sessions: map[string]*slot{}, differences: map[itemKey]Difference{}, firstUsePinned: map[Kind]bool{},
 		unanswered: map[string]*unanswered{},
 	}
 	if s.Pinning == PinningFile {
@@ -112,11 +112,11 @@ func (s *server) clientInfo() json.RawMessage {
 	return json.RawMessage(`{"name":"gavel","version":` + quoteJSON(cmp.Or(s.manager.opts.Version, "0")) + `}`)
 }
 
-// goRun runs f in a goroutine that Close waits for.
-func (s *server) goRun(f func()) { _ = s.tryRun(f) }
+// goTracked runs f in a goroutine that Close waits for.
+func (s *server) goTracked(f func()) { _ = s.tryGo(f) }
 
-// tryRun runs f in a goroutine that Close waits for. If the Manager is closing, it returns false without running f.
-func (s *server) tryRun(f func()) bool {
+// tryGo runs f in a goroutine that Close waits for. If the Manager is closing, it returns false without running f.
+func (s *server) tryGo(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
@@ -232,7 +232,7 @@ func (s *server) connect(ctx context.Context) (*session, error) {
 	timer := time.AfterFunc(time.Second, leave)
 	defer func() { timer.Stop(); leave() }()
 
-	ses := &session{server: s, pending: map[string]*pending{}, checks: map[Kind]*check{}}
+	ses := &session{server: s, pending: map[string]*pending{}, checks: map[Kind]*kindCheck{}}
 	if err := s.openLink(ses); err != nil {
 		return nil, err
 	}
@@ -289,7 +289,7 @@ func (s *server) watchClosing(ses *session) (stop func()) {
 // fail records a failure. From the second consecutive one on, it delays the next call.
 func (b *breaker) fail() {
 	if b.failures++; b.failures > 1 {
-		wait := min(lastBackoff, firstBackoff<<min(b.failures-2, 20))
+		wait := min(maxBackoff, minBackoff<<min(b.failures-2, 20))
 		b.notBefore = time.Now().Add(wait/2 + rand.N(wait/2+1)) //nolint:gosec // not a secret
 	}
 }
@@ -328,8 +328,8 @@ func (s *server) noteOutcome(p engine.Principal, err error) {
 	}
 }
 
-// isOpen returns how long a principal's calls are still refused because of recent failures.
-func (s *server) isOpen(p engine.Principal) time.Duration {
+// backoffFor returns how long a principal's calls are still refused because of recent failures.
+func (s *server) backoffFor(p engine.Principal) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wait := time.Until(s.notBefore)
@@ -389,16 +389,16 @@ func (s *server) verify(ctx context.Context, ses *session, kind Kind) error {
 		ses.mu.Lock()
 		c := ses.checks[kind]
 		if c == nil {
-			c = &check{stale: true}
+			c = &kindCheck{isStale: true}
 			ses.checks[kind] = c
 		}
-		if !c.stale && time.Since(c.at) < recheckAfter {
+		if !c.isStale && time.Since(c.at) < recheckInterval {
 			ses.mu.Unlock()
 			return nil
 		}
 		if c.running == nil {
-			c.running, c.stale, c.err = make(chan struct{}), false, nil
-			s.goRun(func() { s.compareKind(ses, kind, c) })
+			c.running, c.isStale, c.err = make(chan struct{}), false, nil
+			s.goTracked(func() { s.compareKind(ses, kind, c) })
 		}
 		running := c.running
 		ses.mu.Unlock()
@@ -412,7 +412,7 @@ func (s *server) verify(ctx context.Context, ses *session, kind Kind) error {
 			return context.Cause(ctx)
 		}
 		ses.mu.Lock()
-		err, stale := c.err, c.stale
+		err, stale := c.err, c.isStale
 		ses.mu.Unlock()
 		if err != nil || !stale {
 			return err
@@ -421,7 +421,7 @@ func (s *server) verify(ctx context.Context, ses *session, kind Kind) error {
 }
 
 // compareKind lists a kind and records the differences from the pins.
-func (s *server) compareKind(ses *session, kind Kind, c *check) {
+func (s *server) compareKind(ses *session, kind Kind, c *kindCheck) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), s.ListTimeout,
 		&linkError{code: CodeUnavailable, text: "the server did not list its items within " + s.ListTimeout.String()})
 	defer cancel()
@@ -436,7 +436,7 @@ func (s *server) compareKind(ses *session, kind Kind, c *check) {
 	}
 	ses.mu.Lock()
 	c.at, c.err = time.Now(), err
-	c.stale = c.stale || err != nil
+	c.isStale = c.isStale || err != nil
 	close(c.running)
 	c.running = nil
 	ses.mu.Unlock()
@@ -446,8 +446,8 @@ func (s *server) compareKind(ses *session, kind Kind, c *check) {
 func (s *server) noteItems(kind Kind, now []Item, notes []Note) {
 	s.mu.Lock()
 	var changed []string // names
-	if s.Pinning == PinningFirstUse && !s.learned[kind] {
-		s.learned[kind] = true
+	if s.Pinning == PinningFirstUse && !s.firstUsePinned[kind] {
+		s.firstUsePinned[kind] = true
 		for _, note := range notes { // for other servers, gavel upstream pin reports them
 			s.manager.opts.Logger.Warn("a definition of an upstream was repaired or left out", "upstream", s.name, "what", note.String())
 		}
@@ -500,8 +500,8 @@ func compareNames(items []Item, like Item) (same []Item) {
 	return same
 }
 
-// settle is the delay before a comparison after a list change notification, so that repeated ones are merged.
-const settle = 100 * time.Millisecond
+// changeSettleTime is the delay before a comparison after a list change notification, so that repeated ones are merged.
+const changeSettleTime = 100 * time.Millisecond
 
 // markStale marks kinds for comparison: soon, so that lists are updated, and in any case before the next call.
 func (s *server) markStale(ses *session, kinds []Kind) {
@@ -510,15 +510,15 @@ func (s *server) markStale(ses *session, kinds []Kind) {
 		c := ses.checks[kind]
 		compare := c != nil && !c.scheduled // a kind without a check has not been used yet
 		if c != nil {
-			c.stale, c.scheduled = true, true
+			c.isStale, c.scheduled = true, true
 		}
 		ses.mu.Unlock()
 		if !compare {
 			continue
 		}
-		s.goRun(func() {
+		s.goTracked(func() {
 			select {
-			case <-time.After(settle):
+			case <-time.After(changeSettleTime):
 			case <-ses.link.gone():
 				return
 			}
@@ -532,10 +532,10 @@ func (s *server) markStale(ses *session, kinds []Kind) {
 	}
 }
 
-// learn pins an upstream's items on first use. It retries while the upstream cannot be reached.
-func (s *server) learn() {
-	for wait := time.Second; ; wait = min(2*wait, lastBackoff) {
-		err := s.learnOnce()
+// pinOnFirstUse pins an upstream's items on first use. It retries while the upstream cannot be reached.
+func (s *server) pinOnFirstUse() {
+	for wait := time.Second; ; wait = min(2*wait, maxBackoff) {
+		err := s.tryPin()
 		if err == nil {
 			return
 		}
@@ -548,7 +548,7 @@ func (s *server) learn() {
 	}
 }
 
-func (s *server) learnOnce() error {
+func (s *server) tryPin() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.ConnectTimeout+s.ListTimeout)
 	defer cancel()
 	ses, release, err := s.acquire(ctx, engine.Principal{})

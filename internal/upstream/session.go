@@ -29,7 +29,7 @@ type session struct {
 
 	mu      sync.Mutex
 	pending map[string]*pending
-	checks  map[Kind]*check
+	checks  map[Kind]*kindCheck
 }
 
 // pending is an unanswered request.
@@ -39,10 +39,10 @@ type pending struct {
 	failed   chan *linkError // buffered for one element: why the answer cannot be passed on
 }
 
-// check is the state of comparing the upstream's definitions of one kind with their pins.
-type check struct {
-	at    time.Time
-	stale bool
+// kindCheck is the state of comparing the upstream's definitions of one kind with their pins.
+type kindCheck struct {
+	at      time.Time
+	isStale bool
 	// scheduled reports that a comparison will start soon.
 	scheduled bool
 	running   chan struct{} // closed when the running comparison has ended
@@ -194,7 +194,7 @@ func (s *session) cancel(m message) {
 		return // over HTTP, closing the connection cancels the request
 	}
 	params := s.withMeta(json.RawMessage(`{"requestId":`+strconv.FormatInt(m.id, 10)+`,"reason":"the caller does not wait any longer"}`), nil)
-	s.server.goRun(func() {
+	s.server.goTracked(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), pipeGrace)
 		defer cancel()
 		_ = s.link.send(ctx, s.message(mcp.MethodNotificationCancelled, params, 0))

@@ -57,7 +57,7 @@ func TestBreakerIsOfOnePrincipal(t *testing.T) {
 				for round := range 2 {
 					waits := ""
 					for _, id := range []string{"ann", "bob", "cid"} {
-						leave, err := s.enter(engine.Principal{ID: id})
+						leave, err := s.acquireSlot(engine.Principal{ID: id})
 						if err == nil {
 							leave()
 						} else {
@@ -67,7 +67,7 @@ func TestBreakerIsOfOnePrincipal(t *testing.T) {
 					if want := c.waits; round == 0 && waits != "" && waits[1:] != want || round == 0 && waits == "" && want != "" || round == 1 && waits != "" {
 						t.Errorf("round %d: %q wait", round, waits)
 					}
-					<-time.After(lastBackoff)
+					<-time.After(maxBackoff)
 				}
 			})
 		})
@@ -79,7 +79,7 @@ func TestHalfOfTheCallsInFlight(t *testing.T) {
 	s := newTestServer(t)
 	count := func(id string) (n int, last error) {
 		for last == nil {
-			if _, last = s.enter(engine.Principal{ID: id}); last == nil {
+			if _, last = s.acquireSlot(engine.Principal{ID: id}); last == nil {
 				n++
 			}
 		}

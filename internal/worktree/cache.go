@@ -25,11 +25,11 @@ type stamp struct {
 type Cache struct {
 	known []file // by path
 
-	mu  sync.Mutex // guards now
-	now []file     // nil if equal to known
-	// settled is the minimum age of a change before its stamp identifies the content. Writes within one clock tick
+	mu      sync.Mutex // guards now
+	updated []file     // nil if equal to known
+	// minAge is the minimum age of a change before its stamp identifies the content. Writes within one clock tick
 	// share a stamp. So do writes to mapped memory, until the system flushes them after half a minute.
-	settled time.Duration
+	minAge time.Duration
 }
 
 func (c *Cache) find(f file) (sum [sha256.Size]byte, ok bool) {
@@ -45,12 +45,12 @@ func (c *Cache) find(f file) (sum [sha256.Size]byte, ok bool) {
 	return sum, was == f
 }
 
-// learn stores the files of a Take that started at began, except those that changed shortly before it.
-func (c *Cache) learn(files []file, began time.Time) {
+// add stores the files of a Take that started at began, except those that changed shortly before it.
+func (c *Cache) add(files []file, began time.Time) {
 	if c == nil {
 		return
 	}
-	settled := began.Add(-c.settled).UnixNano()
+	settled := began.Add(-c.minAge).UnixNano()
 	now := make([]file, 0, len(files))
 	for _, f := range files {
 		if f.kind.IsRegular() && f.stamp.changed != 0 && max(f.stamp.changed, f.stamp.modified) < settled {
@@ -60,7 +60,7 @@ func (c *Cache) learn(files []file, began time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !slices.Equal(now, c.known) {
-		c.now = now
+		c.updated = now
 	}
 }
 
@@ -70,11 +70,11 @@ const cacheVersion = 1
 func (c *Cache) Marshal() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.now == nil {
+	if c.updated == nil {
 		return nil
 	}
 	out := []byte{cacheVersion}
-	for _, f := range c.now {
+	for _, f := range c.updated {
 		out = binary.AppendUvarint(out, uint64(len(f.path)))
 		out = append(out, f.path...)
 		out = binary.AppendUvarint(out, uint64(f.kind))
@@ -90,16 +90,16 @@ func (c *Cache) Marshal() []byte {
 
 // UnmarshalCache decodes the result of Marshal. Empty input yields an empty cache.
 func UnmarshalCache(text []byte) (*Cache, error) {
-	c := &Cache{settled: time.Minute}
+	c := &Cache{minAge: time.Minute}
 	if len(text) == 0 {
 		return c, nil
 	}
 	r := reader{text: text[1:], failed: text[0] != cacheVersion}
 	for len(r.text) > 0 && !r.failed {
-		f := file{path: string(r.take(int(r.unsigned())))} //nolint:gosec // take checks the range
+		f := file{path: string(r.next(int(r.unsigned())))} //nolint:gosec // take checks the range
 		f.kind = fs.FileMode(r.unsigned())                 //nolint:gosec // written by Marshal
 		f.stamp = stamp{device: r.unsigned(), inode: r.unsigned(), size: r.signed(), modified: r.signed(), changed: r.signed()}
-		copy(f.sum[:], r.take(sha256.Size))
+		copy(f.sum[:], r.next(sha256.Size))
 		c.known = append(c.known, f)
 	}
 	if r.failed {
@@ -114,7 +114,7 @@ type reader struct {
 	failed bool
 }
 
-func (r *reader) take(n int) []byte {
+func (r *reader) next(n int) []byte {
 	if n < 0 || n > len(r.text) {
 		r.failed, r.text = true, nil
 		return nil
@@ -127,13 +127,13 @@ func (r *reader) take(n int) []byte {
 func (r *reader) unsigned() uint64 {
 	v, n := binary.Uvarint(r.text)
 	r.failed = r.failed || n <= 0
-	r.take(n)
+	r.next(n)
 	return v
 }
 
 func (r *reader) signed() int64 {
 	v, n := binary.Varint(r.text)
 	r.failed = r.failed || n <= 0
-	r.take(n)
+	r.next(n)
 	return v
 }

@@ -7,7 +7,7 @@ func NewCache() *Cache { return &Cache{} }
 func (c *Cache) Reopen() (*Cache, error) {
 	again, err := UnmarshalCache(c.Marshal())
 	if err == nil {
-		again.settled = c.settled
+		again.minAge = c.minAge
 	}
 	return again, err
 }

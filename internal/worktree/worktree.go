@@ -88,7 +88,7 @@ func (t Tree) Take(ctx context.Context, known *Cache) (Snapshot, error) {
 		if err != nil {
 			return Snapshot{}, err
 		}
-		files, err := t.look(ctx, paths, known)
+		files, err := t.readFiles(ctx, paths, known)
 		if err != nil {
 			return Snapshot{}, err
 		}
@@ -105,12 +105,12 @@ func (t Tree) Take(ctx context.Context, known *Cache) (Snapshot, error) {
 	slices.SortFunc(s.files, func(a, b file) int { return cmp.Compare(a.path, b.path) })
 	s.files = slices.CompactFunc(s.files, func(a, b file) bool { return a.path == b.path }) // git lists a conflicted file three times
 	s.Digest = s.digest()
-	known.learn(s.files, began)
+	known.add(s.files, began)
 	return s, nil
 }
 
-// look reads files concurrently. A missing file yields the zero file.
-func (t Tree) look(ctx context.Context, paths []string, known *Cache) ([]file, error) {
+// readFiles reads files concurrently. A missing file yields the zero file.
+func (t Tree) readFiles(ctx context.Context, paths []string, known *Cache) ([]file, error) {
 	files := make([]file, len(paths))
 	workers := 2 * runtime.GOMAXPROCS(0)
 	group, ctx := errgroup.WithContext(ctx)
@@ -121,7 +121,7 @@ func (t Tree) look(ctx context.Context, paths []string, known *Cache) ([]file, e
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				if files[i], err = t.lookAt(paths[i], known, buffer); err != nil {
+				if files[i], err = t.readFile(paths[i], known, buffer); err != nil {
 					return fmt.Errorf("cannot read %s: %w", paths[i], dropPath(err))
 				}
 			}
@@ -234,7 +234,7 @@ func (l lister) isExcluded(path string) bool {
 	return false
 }
 
-func (t Tree) lookAt(path string, known *Cache, buffer []byte) (file, error) {
+func (t Tree) readFile(path string, known *Cache, buffer []byte) (file, error) {
 	whole := filepath.Join(t.Root, path)
 	f := file{path: path}
 	var err error

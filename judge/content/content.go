@@ -60,7 +60,7 @@ func Examine(docs shown.Documents) Report {
 		if d.Name == shown.Evidence {
 			traps = &r.Fetched
 		}
-		for _, t := range textsOf(d) {
+		for _, t := range collectTexts(d) {
 			trap, flag := t.examine()
 			*traps, r.Flags = appendFinding(*traps, trap), appendFinding(r.Flags, flag)
 		}
@@ -110,7 +110,7 @@ type text struct {
 	raw  string
 }
 
-func textsOf(d shown.Document) []text {
+func collectTexts(d shown.Document) []text {
 	var out []text
 	for l := range d.Leaves() {
 		if l.Kind == document.String && (l.Text != "" || !l.Cut) {
@@ -135,7 +135,7 @@ func (t text) examine() (trap, flag validators.Finding) {
 	if words := firstMatch(s, rules().refuse); words != "" {
 		return describeWords(CodeImitation, t.path, words), flag
 	}
-	if words := verdictText().FindString(s); words != "" && verdictBeside().MatchString(s) {
+	if words := verdictText().FindString(s); words != "" && embeddedVerdict().MatchString(s) {
 		return describeWords(CodeVerdict, t.path, words), flag
 	}
 	if words := firstMatch(s, rules().flag); words != "" {
@@ -146,8 +146,8 @@ func (t text) examine() (trap, flag validators.Finding) {
 
 // A verdict in the judge's own form within a string: the member approved or a status, and one other member.
 var (
-	verdictText   = compileOnce(`["']approved["']\s*:\s*(?:true|false)|["']status["']\s*:\s*["'](?:met|not_met|cannot_assess|contradicted|not_shown)["']`)
-	verdictBeside = compileOnce(`["'](?:criteria|confidence|violations|injection_suspected|evidence)["']\s*:`)
+	verdictText     = compileOnce(`["']approved["']\s*:\s*(?:true|false)|["']status["']\s*:\s*["'](?:met|not_met|cannot_assess|contradicted|not_shown)["']`)
+	embeddedVerdict = compileOnce(`["'](?:criteria|confidence|violations|injection_suspected|evidence)["']\s*:`)
 )
 
 // findVerdict finds an object with a combination of verdict members that no other document has.
@@ -223,7 +223,7 @@ func findHidden(s string) string {
 				tags = append(tags, r)
 			}
 		case r == '\u202d' || r == '\u202e':
-			return nameRunes([]rune{r})
+			return describeRunes([]rune{r})
 		case r >= 0xE0100 && r <= 0xE01EF || unicode.Is(unicode.Variation_Selector, r) && unicode.Is(unicode.Variation_Selector, previous):
 			selectors = append(selectors, r)
 		case isInvisible(r):
@@ -239,19 +239,19 @@ func findHidden(s string) string {
 	}
 	switch {
 	case len(tags) > 0:
-		return nameRunes(tags)
+		return describeRunes(tags)
 	case len(selectors) > 1:
-		return nameRunes(selectors)
+		return describeRunes(selectors)
 	case len(inWord) > 2:
-		return nameRunes(inWord)
+		return describeRunes(inWord)
 	case !show:
-		return nameRunes(invisible)
+		return describeRunes(invisible)
 	}
 	return ""
 }
 
-// nameRunes names the first few characters.
-func nameRunes(all []rune) string {
+// describeRunes names the first few characters.
+func describeRunes(all []rune) string {
 	var names []string
 	for _, r := range all[:min(len(all), 3)] {
 		names = append(names, fmt.Sprintf("%U", r))

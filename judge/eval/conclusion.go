@@ -65,14 +65,3 @@ func (m Measurement) describeGates() (says string, broken bool) {
 		return fmt.Sprintf("all %d gates hold", n), false
 	}
 }
-
-// Conclude summarises a comparison.
-func (c Comparison) Conclude() Conclusion {
-	switch {
-	case !c.Compared:
-		return Conclusion{StatusNotEvaluated, "FAILED: " + c.Says}
-	case c.Regression:
-		return Conclusion{StatusRegression, "FAILED: " + c.Says}
-	}
-	return Conclusion{StatusPassed, "PASSED: " + c.Says}
-}

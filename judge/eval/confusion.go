@@ -27,33 +27,34 @@ func indexOf(o judge.Outcome) int {
 	}
 }
 
-// table counts the right outcome (first index) against the given one (second).
-type table [kinds][kinds]int
+// Table counts the right outcome (first index) against the given one (second).
+type Table [kinds][kinds]int
 
-func (t *table) add(w Row) { t[indexOf(w.Expect)][indexOf(w.Got)]++ }
+func (t *Table) add(w Row) { t[indexOf(w.Expect)][indexOf(w.Got)]++ }
 
-func newTable(rows []Row) (t table) {
+// NewTable counts the outcomes of rows.
+func NewTable(rows []Row) (t Table) {
 	for _, w := range rows {
 		t.add(w)
 	}
 	return t
 }
 
-func (t *table) countExpected(k int) int { return t[k][approve] + t[k][reject] + t[k][escalate] }
-func (t *table) countGiven(k int) int    { return t[approve][k] + t[reject][k] + t[escalate][k] }
+func (t *Table) countExpected(k int) int { return t[k][approve] + t[k][reject] + t[k][escalate] }
+func (t *Table) countGiven(k int) int    { return t[approve][k] + t[reject][k] + t[escalate][k] }
 
-func (t *table) total() int {
+func (t *Table) total() int {
 	return t.countGiven(approve) + t.countGiven(reject) + t.countGiven(escalate)
 }
-func (t *table) mustNot() int { return t.countExpected(reject) + t.countExpected(escalate) }
-func (t *table) falseOK() int { return t[reject][approve] + t[escalate][approve] }
-func (t *table) countExact() int {
+func (t *Table) mustNot() int { return t.countExpected(reject) + t.countExpected(escalate) }
+func (t *Table) falseOK() int { return t[reject][approve] + t[escalate][approve] }
+func (t *Table) countExact() int {
 	return t[approve][approve] + t[reject][reject] + t[escalate][escalate]
 }
-func (t *table) countGate() int    { return t[approve][approve] + t.mustNot() - t.falseOK() }
-func (t *table) countRefused() int { return t[approve][reject] + t[approve][escalate] }
+func (t *Table) countGate() int    { return t[approve][approve] + t.mustNot() - t.falseOK() }
+func (t *Table) countRefused() int { return t[approve][reject] + t[approve][escalate] }
 
-func (t *table) cells() []int {
+func (t *Table) cells() []int {
 	flat := make([]int, 0, kinds*kinds)
 	for _, of := range t {
 		flat = append(flat, of[:]...)
@@ -62,12 +63,12 @@ func (t *table) cells() []int {
 }
 
 // kappa is computed for approved or not, outcomeKappa for all three outcomes.
-func (t *table) kappa() *float64 {
+func (t *Table) kappa() *float64 {
 	return kappaOf([]int{t[approve][approve], t.countRefused(), t.falseOK(), t.mustNot() - t.falseOK()})
 }
-func (t *table) outcomeKappa() *float64 { return kappaOf(t.cells()) }
+func (t *Table) outcomeKappa() *float64 { return kappaOf(t.cells()) }
 
-func (t *table) confusion() Confusion {
+func (t *Table) confusion() Confusion {
 	got := func(k int) OutcomeCounts { return OutcomeCounts{t[k][approve], t[k][reject], t[k][escalate]} }
 	r, e := got(reject), got(escalate)
 	return Confusion{
@@ -78,12 +79,12 @@ func (t *table) confusion() Confusion {
 
 // scores holds the rates of rows that arrive sorted by group.
 type scores struct {
-	table
+	Table
 	falseApprove, falseRefuse, escalation, accuracy, gate tally
 }
 
 func (s *scores) add(w Row) {
-	s.table.add(w)
+	s.Table.add(w)
 	if w.MustNot() {
 		s.falseApprove.add(w.Group, w.FalseApprove())
 	} else {
@@ -105,7 +106,7 @@ func RateOf(rows []Row, confidence float64, in, hit func(Row) bool) Rate {
 	return t.rate(confidence)
 }
 
-func (t *table) classes(rows []Row, confidence float64) []ClassScore {
+func (t *Table) classes(rows []Row, confidence float64) []ClassScore {
 	var all []ClassScore
 	for k, name := range outcomes {
 		if t.countExpected(k)+t.countGiven(k) == 0 {

@@ -4,7 +4,6 @@
 //   - Each comes with its number of cases, and with an interval if one exists.
 //   - It names the policy for cases that could not be evaluated.
 //   - It compares the judge with the simplest judges.
-//   - It reports what cannot be certified.
 //   - The same cases, results and seed give the same report, byte for byte.
 //
 // It must never:

@@ -15,7 +15,7 @@ import (
 func Evaluate(cases []Case, results []Result, o Options) Report {
 	o = o.WithDefaults()
 	s := Join(cases, results, o)
-	t := newTable(s.Rows)
+	t := NewTable(s.Rows)
 	r := Report{Options: o, Counts: s.Counts, Confusion: t.confusion(), Classes: t.classes(s.Rows, o.Confidence)}
 	r.Evaluated, r.NotEvaluated = s.isEvaluable(o)
 	r.Incomplete = s.Counts.Missing+s.Counts.FailedResults > 0
@@ -77,7 +77,7 @@ func (r *Report) setRates(s *Joined, confidence float64) {
 func falseGroups(rows []Row) (hit, of int) {
 	starts := groupStarts(rows)
 	for g := range len(starts) - 1 {
-		t := newTable(rows[starts[g]:starts[g+1]])
+		t := NewTable(rows[starts[g]:starts[g+1]])
 		if t.mustNot() > 0 {
 			of++
 		}
@@ -88,10 +88,10 @@ func falseGroups(rows []Row) (hit, of int) {
 	return hit, of
 }
 
-func (r *Report) setIntervals(t *table, rows []Row, o Options) {
+func (r *Report) setIntervals(t *Table, rows []Row, o Options) {
 	b := bootstrapTable(rows, o)
-	r.Kappa = b["kappa"].estimate(t.kappa(), o.Confidence)
-	r.OutcomeKappa = b["outcomeKappa"].estimate(t.outcomeKappa(), o.Confidence)
+	r.Kappa = b["kappa"].Estimate(t.kappa(), o.Confidence)
+	r.OutcomeKappa = b["outcomeKappa"].Estimate(t.outcomeKappa(), o.Confidence)
 	r.Clustered = ClusteredIntervals{
 		FalseApprove: b["falseApprove"].interval(o.Confidence), Escalation: b["escalation"].interval(o.Confidence),
 		Accuracy: b["accuracy"].interval(o.Confidence), GateAccuracy: b["gateAccuracy"].interval(o.Confidence),
@@ -100,34 +100,26 @@ func (r *Report) setIntervals(t *table, rows []Row, o Options) {
 
 // weightRows returns nil if all rows have the same weight.
 func weightRows(rows []Row) *WeightedRates {
-	if len(rows) == 0 {
+	if !slices.ContainsFunc(rows, func(w Row) bool { return w.weight != rows[0].weight }) {
 		return nil
 	}
-	same := true
-	var all, exact, gate, escalated, mustNot, wrong float64
-	for _, w := range rows {
-		same = same && w.weight == rows[0].weight
-		all += w.weight
-		if w.IsExact() {
-			exact += w.weight
+	share := func(of, hit func(Row) bool) *float64 {
+		var part, whole float64
+		for _, w := range rows {
+			if of(w) {
+				whole += w.weight
+				if hit(w) {
+					part += w.weight
+				}
+			}
 		}
-		if w.isGateRight() {
-			gate += w.weight
-		}
-		if w.Got == judge.Escalate {
-			escalated += w.weight
-		}
-		if w.MustNot() {
-			mustNot += w.weight
-		}
-		if w.FalseApprove() {
-			wrong += w.weight
-		}
+		return ratioOf(part, whole)
 	}
-	if same {
-		return nil
+	all := func(Row) bool { return true }
+	return &WeightedRates{
+		FalseApprove: share(Row.MustNot, Row.FalseApprove), Escalation: share(all, func(w Row) bool { return w.Got == judge.Escalate }),
+		Accuracy: share(all, Row.IsExact), GateAccuracy: share(all, Row.isGateRight),
 	}
-	return &WeightedRates{FalseApprove: ratioOf(wrong, mustNot), Escalation: ratioOf(escalated, all), Accuracy: ratioOf(exact, all), GateAccuracy: ratioOf(gate, all)}
 }
 
 func (r *Report) notes() []string {
@@ -144,7 +136,7 @@ func (r *Report) notes() []string {
 	say(c.Groups < c.Scored, "%d scored rows are in %d groups of like cases: bounds count a group as one draw, and bootstrap intervals resample groups.", c.Scored, c.Groups)
 	say(r.Options.Pool, "Every repeat counts as a row, in the group of its case.")
 	say(!r.Options.Pool && r.Flips.MostRepeats > 1, "The first repeat that did not fail represents its case; the others count only for the flip rate.")
-	say(true, "%d unreadable answers: %s.", c.Unreadable, unreadableWords(r.Options.Unreadable))
+	say(true, "%d unreadable answers: %s.", c.Unreadable, DescribePolicy(r.Options.Unreadable))
 	say(c.Failed+c.Missing > 0, "%d cases failed and %d have no result; they are left out of every rate.", c.Failed, c.Missing)
 	say(r.Probability != nil && r.Probability.N < c.Scored, "Probabilities, curves and AUROC: only the %d rows with a readable answer of a model.", countProbabilities(r))
 	say(r.Probability == nil, "No probabilities: no model answered, or none stated a confidence.")
@@ -166,7 +158,8 @@ func countProbabilities(r *Report) int {
 	return r.Probability.N
 }
 
-func unreadableWords(p Policy) string {
+// DescribePolicy states how unreadable answers count.
+func DescribePolicy(p Policy) string {
 	switch p {
 	case AsWrong:
 		return "counted as the worst wrong answer (approved if that is wrong, rejected if approving is right)"
@@ -195,7 +188,7 @@ func (s *Joined) countFlips(confidence float64) Flips {
 		n := 0
 		seen := map[judge.Outcome]bool{}
 		for _, r := range s.by[c.ID] {
-			if !isFailed(r) {
+			if !IsFailed(r) {
 				n++
 				seen[r.Outcome] = true
 			}
@@ -211,8 +204,8 @@ func (s *Joined) countFlips(confidence float64) Flips {
 	return f
 }
 
-// gradeOutcome grades a wrong outcome; 0 is right.
-func gradeOutcome(w Row) int {
+// GradeOutcome grades a wrong outcome; 0 is right.
+func GradeOutcome(w Row) int {
 	switch {
 	case w.FalseApprove():
 		return 4
@@ -231,17 +224,17 @@ func gradeOutcome(w Row) int {
 func listWorst(rows []Row, most int) []WorstCase {
 	var wrong []Row
 	for _, w := range rows {
-		if gradeOutcome(w) > 0 {
+		if GradeOutcome(w) > 0 {
 			wrong = append(wrong, w)
 		}
 	}
 	slices.SortStableFunc(wrong, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(gradeOutcome(b), gradeOutcome(a)), cmp.Compare(b.Result.Confidence, a.Result.Confidence), cmp.Compare(a.Case.ID, b.Case.ID))
+		return cmp.Or(cmp.Compare(GradeOutcome(b), GradeOutcome(a)), cmp.Compare(b.Result.Confidence, a.Result.Confidence), cmp.Compare(a.Case.ID, b.Case.ID))
 	})
 	all := []WorstCase{}
 	for _, w := range wrong[:min(len(wrong), most)] {
 		all = append(all, WorstCase{
-			Case: w.Case.ID, Repeat: w.Result.Repeat, Tags: w.Case.Tags, Workflow: workflowOf(w.Case), State: w.Case.State, Action: w.Case.Action,
+			Case: w.Case.ID, Repeat: w.Result.Repeat, Tags: w.Case.Tags, Workflow: WorkflowOf(w.Case), State: w.Case.State, Action: w.Case.Action,
 			Expected: w.Expect, Got: w.Got, Unreadable: w.Result.Unreadable, Confidence: w.Result.Confidence, DecidedBy: w.Result.DecidedBy,
 			Code: w.Result.Code, Reasoning: w.Result.Reasoning, Notes: w.Case.Notes,
 		})
@@ -258,53 +251,41 @@ const (
 )
 
 func computeBaselines(rows []Row, o Options) []Baseline {
-	t := newTable(rows)
+	t := NewTable(rows)
 	most := approve
 	for k := range outcomes {
 		if t.countExpected(k) > t.countExpected(most) {
 			most = k
 		}
 	}
-	constant := func(name, about string, k int) Baseline {
-		var of scores
+	all := []Baseline{}
+	add := func(name, about string, outcome func(Row) judge.Outcome) {
+		var s scores
 		for _, w := range rows {
-			w.Got = outcomes[k]
-			of.add(w)
+			if w.Got = outcome(w); w.Got != "" {
+				s.add(w)
+			}
 		}
-		return newBaseline(name, about, &of, o.Confidence)
+		all = append(all, Baseline{
+			Name: name, About: about, N: s.total(),
+			FalseApprove: s.falseApprove.rate(o.Confidence), Escalation: s.escalation.rate(o.Confidence),
+			Accuracy: s.accuracy.rate(o.Confidence), GateAccuracy: s.gate.rate(o.Confidence), Kappa: s.kappa(),
+		})
 	}
-	all := []Baseline{
-		constant(BaselineApprove, "approves everything", approve),
-		constant(BaselineReject, "rejects everything", reject),
-		constant(BaselineMajority, "gives the outcome that is right most often here: "+string(outcomes[most]), most),
-	}
+	always := func(k int) func(Row) judge.Outcome { return func(Row) judge.Outcome { return outcomes[k] } }
+	add(BaselineApprove, "approves everything", always(approve))
+	add(BaselineReject, "rejects everything", always(reject))
+	add(BaselineMajority, "gives the outcome that is right most often here: "+string(outcomes[most]), always(most))
 	if len(o.Structural) > 0 {
-		all = append(all, structuralBaseline(rows, o))
+		first := FirstResults(o.Structural)
+		add(BaselineStructural, "the same pipeline without a model", func(w Row) judge.Outcome {
+			if r := first[w.Case.ID]; r != nil && !IsFailed(r) {
+				return r.Outcome
+			}
+			return ""
+		})
 	}
 	return all
-}
-
-func structuralBaseline(rows []Row, o Options) Baseline {
-	first := firstResults(o.Structural)
-	var of scores
-	for _, w := range rows {
-		if r := first[w.Case.ID]; r != nil && !isFailed(r) {
-			w.Got = r.Outcome
-			of.add(w)
-		}
-	}
-	return newBaseline(BaselineStructural, "the same pipeline without a model", &of, o.Confidence)
-}
-
-func newBaseline(name, about string, s *scores, confidence float64) Baseline {
-	return Baseline{
-		Name: name, About: about, N: s.total(),
-		FalseApprove: s.falseApprove.rate(confidence),
-		Escalation:   s.escalation.rate(confidence),
-		Accuracy:     s.accuracy.rate(confidence),
-		GateAccuracy: s.gate.rate(confidence),
-		Kappa:        s.kappa(),
-	}
 }
 
 func (s *Joined) sumCosts() Cost {
@@ -313,7 +294,7 @@ func (s *Joined) sumCosts() Cost {
 	rungs, models, deciders, assurances, codes := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	for _, of := range s.Cases {
 		for _, r := range s.by[of.ID] {
-			if isFailed(r) {
+			if IsFailed(r) {
 				continue
 			}
 			c.Results++

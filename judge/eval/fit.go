@@ -193,7 +193,7 @@ func scoreConfidence(all []forecast, confidence func(float64) float64, o Options
 	for _, f := range sorted {
 		s.Mean += f.p / n
 		s.Brier += f.square() / n
-		p := min(max(f.p, judge.LeastStated), 1-judge.LeastStated)
+		p := min(max(f.p, judge.MinStated), 1-judge.MinStated)
 		if f.good {
 			right++
 			s.LogLoss -= math.Log(p) / n
@@ -205,14 +205,14 @@ func scoreConfidence(all []forecast, confidence func(float64) float64, o Options
 	for _, b := range s.Bins {
 		ece += math.Abs(b.Mean-*b.Share.Value) * float64(b.N) / n
 	}
-	s.ECE = bootstrapECE(sorted, s.Bins, s.Groups, o).estimate(&ece, o.Confidence)
+	s.ECE = bootstrapECE(sorted, s.Bins, s.Groups, o).Estimate(&ece, o.Confidence)
 	s.Right = NewRate(right, len(all), squares, o.Confidence)
 	return s
 }
 
 // bootstrapECE resamples groups and keeps the bins fixed.
-func bootstrapECE(sorted []forecast, bins []Bin, groups int, o Options) *sample {
-	ece := &sample{}
+func bootstrapECE(sorted []forecast, bins []Bin, groups int, o Options) *Sample {
+	ece := &Sample{}
 	resampleGroups(groups, o.Resamples, o.Seed, func(drawn []uint32) {
 		rest, sum, n := sorted, 0.0, 0.0
 		for _, b := range bins {
@@ -224,7 +224,7 @@ func bootstrapECE(sorted []forecast, bins []Bin, groups int, o Options) *sample 
 			sum += math.Abs(gap)
 			rest = rest[b.N:]
 		}
-		ece.add(ratioOf(sum, n))
+		ece.Add(ratioOf(sum, n))
 	})
 	return ece
 }

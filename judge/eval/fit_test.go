@@ -401,7 +401,7 @@ func TestECEResamplesGroups(t *testing.T) {
 		}
 		by[len(by)-1] = append(by[len(by)-1], f)
 	}
-	want := sample{}
+	want := Sample{}
 	resampleGroups(len(by), o.Resamples, o.Seed, func(drawn []uint32) {
 		gap, n := 0.0, 0.0
 		for g, times := range drawn {
@@ -411,7 +411,7 @@ func TestECEResamplesGroups(t *testing.T) {
 				}
 			}
 		}
-		want.add(ratioOf(math.Abs(gap), n))
+		want.Add(ratioOf(math.Abs(gap), n))
 	})
 	if got.Groups != len(by) || len(got.Bins) != 1 {
 		t.Fatalf("%d groups of %d, %d bins", got.Groups, len(by), len(got.Bins))

@@ -25,7 +25,7 @@ func TestReadForeign(t *testing.T) {
 		t.Fatalf("%+v", f)
 	}
 	c := f.Cases[0]
-	if c.Expect.Outcome != judge.Reject || c.Split != Dev || c.Label != (Label{Source: "human", Raters: 2}) || workflowOf(&c) != "w" || !slices.Equal(c.Tags, []string{"subset:s"}) {
+	if c.Expect.Outcome != judge.Reject || c.Split != Dev || c.Label != (Label{Source: "human", Raters: 2}) || WorkflowOf(&c) != "w" || !slices.Equal(c.Tags, []string{"subset:s"}) {
 		t.Errorf("case: %+v", c)
 	}
 	if !slices.Equal(f.Raters[0], []string{"1", "2"}) {

@@ -8,14 +8,6 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// ClopperPearson returns the exact two-sided interval of a rate, given k hits in n draws (Clopper and Pearson 1934,
-// "The use of confidence or fiducial limits illustrated in the case of the binomial"). The confidence is between 0
-// and 1. For n = 0 the interval is 0..1.
-func ClopperPearson(k, n int, confidence float64) Interval {
-	tail := (1 - confidence) / 2
-	return Interval{Low: LowerBound(float64(k), float64(n), tail), High: upperBound(float64(k), float64(n), tail)}
-}
-
 // upperBound returns the exact one-sided bound: the p at which k or fewer hits in n draws have probability tail. k
 // and n need not be whole.
 func upperBound(k, n, tail float64) float64 {
@@ -98,9 +90,6 @@ func ratioOf(part, whole float64) *float64 {
 
 func betaQuantile(p, a, b float64) float64 { return mathext.InvRegIncBeta(a, b, p) }
 
-// betaCDF returns the regularised incomplete beta function I_x(a, b).
-func betaCDF(x, a, b float64) float64 { return mathext.RegIncBeta(a, b, x) }
-
 // resampleGroups draws groups with replacement, as many as there are, and calls use with how often each was drawn; it
 // repeats this times times. Every resample has its own random stream, so the n-th does not depend on the number of
 // resamples. use must not keep its argument.
@@ -120,12 +109,14 @@ func resampleGroups(groups, times int, seed uint64, use func(drawn []uint32)) {
 	}
 }
 
-type sample struct {
+// Sample collects a figure over resamples.
+type Sample struct {
 	values    []float64
 	undefined int
 }
 
-func (s *sample) add(v *float64) {
+// Add adds the figure of a resample; nil if it is undefined there.
+func (s *Sample) Add(v *float64) {
 	if v == nil {
 		s.undefined++
 		return
@@ -134,7 +125,7 @@ func (s *sample) add(v *float64) {
 }
 
 // interval returns nil if the figure is undefined in more than half of the resamples.
-func (s *sample) interval(confidence float64) *Interval {
+func (s *Sample) interval(confidence float64) *Interval {
 	if len(s.values) == 0 || s.undefined > len(s.values) {
 		return nil
 	}
@@ -143,7 +134,8 @@ func (s *sample) interval(confidence float64) *Interval {
 	return &Interval{Low: interpolateQuantile(s.values, tail), High: interpolateQuantile(s.values, 1-tail)}
 }
 
-func (s *sample) estimate(value *float64, confidence float64) Estimate {
+// Estimate returns the figure with its interval.
+func (s *Sample) Estimate(value *float64, confidence float64) Estimate {
 	return Estimate{Value: value, Interval: s.interval(confidence), Undefined: s.undefined}
 }
 
@@ -158,68 +150,69 @@ func interpolateQuantile(sorted []float64, p float64) float64 {
 	return sorted[low] + (at-float64(low))*(sorted[low+1]-sorted[low])
 }
 
-// classes joins groups with equal sums, so that a resample is summed over classes instead of cases.
-type classes[T comparable] struct {
-	of   []uint32 // group -> class
-	sums []T
+// TableFigure is a figure that follows from a Table alone.
+type TableFigure struct {
+	Name string
+	Of   func(*Table) *float64
 }
 
-func classifyGroups[T comparable](groups int, sum func(g int) T) classes[T] {
-	c := classes[T]{of: make([]uint32, groups)}
-	index := map[T]uint32{}
-	for g := range groups {
-		v := sum(g)
-		at, ok := index[v]
-		if !ok {
-			at = uint32(len(c.sums)) //nolint:gosec // fewer than groups, which fit
-			index[v] = at
-			c.sums = append(c.sums, v)
-		}
-		c.of[g] = at
+// TableFigures lists the figures that follow from a Table alone.
+var TableFigures = []TableFigure{
+	{"falseApprove", func(t *Table) *float64 { return ratioOf(float64(t.falseOK()), float64(t.mustNot())) }},
+	{"escalation", func(t *Table) *float64 { return ratioOf(float64(t.countGiven(escalate)), float64(t.total())) }},
+	{"accuracy", func(t *Table) *float64 { return ratioOf(float64(t.countExact()), float64(t.total())) }},
+	{"gateAccuracy", func(t *Table) *float64 { return ratioOf(float64(t.countGate()), float64(t.total())) }},
+	{"kappa", (*Table).kappa},
+	{"outcomeKappa", (*Table).outcomeKappa},
+}
+
+func bootstrapTable(rows []Row, o Options) map[string]*Sample {
+	samples := map[string]*Sample{}
+	for _, f := range TableFigures {
+		samples[f.Name] = &Sample{}
 	}
-	return c
-}
-
-func (c classes[T]) count(drawn []uint32, counts []int) {
-	clear(counts)
-	for g, times := range drawn {
-		counts[c.of[g]] += int(times)
-	}
-}
-
-// figures lists the figures that follow from a table alone. A Comparison gives the differences of all but the last.
-var figures = []struct {
-	name string
-	of   func(*table) *float64
-}{
-	{"falseApprove", func(t *table) *float64 { return ratioOf(float64(t.falseOK()), float64(t.mustNot())) }},
-	{"escalation", func(t *table) *float64 { return ratioOf(float64(t.countGiven(escalate)), float64(t.total())) }},
-	{"accuracy", func(t *table) *float64 { return ratioOf(float64(t.countExact()), float64(t.total())) }},
-	{"gateAccuracy", func(t *table) *float64 { return ratioOf(float64(t.countGate()), float64(t.total())) }},
-	{"kappa", (*table).kappa},
-	{"outcomeKappa", (*table).outcomeKappa},
-}
-
-func bootstrapTable(rows []Row, o Options) map[string]*sample {
-	starts := groupStarts(rows)
-	groups := len(starts) - 1
-	c := classifyGroups(groups, func(g int) table { return newTable(rows[starts[g]:starts[g+1]]) })
-	samples := map[string]*sample{}
-	for _, f := range figures {
-		samples[f.name] = &sample{}
-	}
-	counts := make([]int, len(c.sums))
-	resampleGroups(groups, o.Resamples, o.Seed, func(drawn []uint32) {
-		c.count(drawn, counts)
-		t := sumWeighted(c.sums, counts)
-		for _, f := range figures {
-			samples[f.name].add(f.of(&t))
+	ResampleTables(rows, nil, o, func(t, _ *Table) {
+		for _, f := range TableFigures {
+			samples[f.Name].Add(f.Of(t))
 		}
 	})
 	return samples
 }
 
-func sumWeighted(tables []table, counts []int) (sum table) {
+// ResampleTables draws groups of rows with replacement, and calls use with the table of each resample. paired holds
+// the rows of another judge on the same cases, in the same order, which are drawn together with them; nil for none.
+func ResampleTables(rows, paired []Row, o Options, use func(of, ofPaired *Table)) {
+	// Groups with equal tables are joined, so that a resample is summed over classes instead of groups.
+	starts, index := groupStarts(rows), map[[2]Table]uint32{}
+	class, tables := make([]uint32, len(starts)-1), [2][]Table{}
+	for g := range class {
+		key := [2]Table{NewTable(rows[starts[g]:starts[g+1]])}
+		if paired != nil {
+			key[1] = NewTable(paired[starts[g]:starts[g+1]])
+		}
+		at, ok := index[key]
+		if !ok {
+			at = uint32(len(index)) //nolint:gosec // fewer than groups, which fit
+			index[key] = at
+			tables[0], tables[1] = append(tables[0], key[0]), append(tables[1], key[1])
+		}
+		class[g] = at
+	}
+	counts := make([]int, len(index))
+	resampleGroups(len(class), o.Resamples, o.Seed, func(drawn []uint32) {
+		clear(counts)
+		for g, times := range drawn {
+			counts[class[g]] += int(times)
+		}
+		of, ofPaired := sumWeighted(tables[0], counts), Table{}
+		if paired != nil {
+			ofPaired = sumWeighted(tables[1], counts)
+		}
+		use(&of, &ofPaired)
+	})
+}
+
+func sumWeighted(tables []Table, counts []int) (sum Table) {
 	for at, times := range counts {
 		if times == 0 {
 			continue

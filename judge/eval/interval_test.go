@@ -166,3 +166,11 @@ func Wilson(k, n int, confidence float64) Interval {
 	}
 	return Interval{max(low, 0), min(high, 1)}
 }
+
+// ClopperPearson returns the exact two-sided interval of a rate, given k hits in n draws (Clopper and Pearson 1934,
+// "The use of confidence or fiducial limits illustrated in the case of the binomial"). The confidence is between 0
+// and 1. For n = 0 the interval is 0..1.
+func ClopperPearson(k, n int, confidence float64) Interval {
+	tail := (1 - confidence) / 2
+	return Interval{Low: LowerBound(float64(k), float64(n), tail), High: upperBound(float64(k), float64(n), tail)}
+}

@@ -109,7 +109,7 @@ func (l *Ledger) withoutQuotes(c Case, r Result) Result {
 			answers = make([]judge.CriterionVerdict, 0, len(c.Expect.Criteria))
 		}
 		for name := range c.Expect.Criteria {
-			if _, names := answerTo(name, []judge.CriterionVerdict{a}); names {
+			if _, names := AnswerTo(name, []judge.CriterionVerdict{a}); names {
 				answers = append(answers, judge.CriterionVerdict{ID: l.intern(a.ID), Text: l.intern(a.Text), Status: l.intern(a.Status)})
 				break
 			}
@@ -185,8 +185,8 @@ type caseWords struct {
 
 func (s *caseWords) rank(c *Case, r *Result) {
 	worth := 1
-	if !isFailed(r) {
-		if worth = gradeOutcome(Row{Case: c, Result: r, Expect: c.Expect.Outcome, Got: r.Outcome}); worth > 0 {
+	if !IsFailed(r) {
+		if worth = GradeOutcome(Row{Case: c, Result: r, Expect: c.Expect.Outcome, Got: r.Outcome}); worth > 0 {
 			worth++
 		}
 	}

@@ -301,7 +301,7 @@ func sortedKeys(doc json.RawMessage) json.RawMessage {
 	if kindOf(doc) == 0 {
 		return json.RawMessage("{}")
 	}
-	v := document.Known(doc)
+	v := document.ReadTrusted(doc)
 	if v.Kind() == 0 {
 		return doc
 	}

@@ -20,13 +20,40 @@ type Measurement struct {
 	// Gates are the results of the limits that were checked; nil if there were none.
 	Gates []GateResult `json:"gates,omitempty"`
 	// Baseline is the comparison with an earlier run; nil if there is none.
-	Baseline *Comparison `json:"baseline,omitempty"`
-	Cases    []Case      `json:"cases"`
-	Results  []Result    `json:"results"`
+	Baseline *BaselineResult `json:"baseline,omitempty"`
+	Cases    []Case          `json:"cases"`
+	Results  []Result        `json:"results"`
 	// Views of cases, and the system prompts: for readers only, no figure needs them. If there are too many, those of
 	// the worst outcomes were kept.
 	Views         []View   `json:"views,omitempty"`
 	SystemPrompts []string `json:"systemPrompts,omitempty"`
+}
+
+// BaselineResult is the result of a comparison with an earlier run. In JSON it is the whole comparison.
+type BaselineResult struct {
+	// Compared is false if too many cases have no outcome in one of the runs, Regression true if this run is
+	// significantly worse. Says states the result in a sentence.
+	Compared   bool   `json:"compared"`
+	Regression bool   `json:"regression"`
+	Says       string `json:"says"`
+	// Detail is the whole comparison.
+	Detail json.RawMessage `json:"-"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (b *BaselineResult) MarshalJSON() ([]byte, error) { return b.Detail, nil }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (b *BaselineResult) UnmarshalJSON(raw []byte) error {
+	type plain BaselineResult
+	b.Detail = bytes.Clone(raw)
+	return json.Unmarshal(raw, (*plain)(b))
+}
+
+// Cell is a run with the name of its judge, "" if there is only one.
+type Cell struct {
+	Name string
+	Run  Measurement
 }
 
 // About describes the run. Nothing in it depends on the machine or the time.
@@ -43,17 +70,6 @@ type About struct {
 	Prompts []string `json:"prompts,omitempty"`
 	// Remarks come from the person who ran it, such as the origin of recorded answers.
 	Remarks []string `json:"remarks,omitempty"`
-}
-
-// Synthetic counts the cases with a synthetic label, which no person gave after looking at the case, and all cases.
-func (m Measurement) Synthetic() (synthetic, all int) {
-	for _, t := range m.Report.Counts.Labels {
-		all += t.Count
-		if t.Name == "synthetic" {
-			synthetic += t.Count
-		}
-	}
-	return synthetic, all
 }
 
 type caseOnFile struct {

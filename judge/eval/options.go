@@ -72,6 +72,7 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-func (o Options) includesSplit(s Split) bool {
+// IncludesSplit reports whether cases of a split are selected.
+func (o Options) IncludesSplit(s Split) bool {
 	return len(o.Splits) == 0 || slices.Contains(o.Splits, s)
 }

@@ -89,8 +89,8 @@ func scoreProbability(all []forecast, groups, bins int, o Options) *Probability 
 		p.MCE = max(p.MCE, gap)
 	}
 	brierBoot, aurocBoot := bootstrapForecasts(sorted, groups, o)
-	p.Brier = brierBoot.estimate(new(brier), o.Confidence)
-	p.AUROC = aurocBoot.estimate(areaUnderROC(sorted, nil), o.Confidence)
+	p.Brier = brierBoot.Estimate(new(brier), o.Confidence)
+	p.AUROC = aurocBoot.Estimate(areaUnderROC(sorted, nil), o.Confidence)
 	return p
 }
 
@@ -170,21 +170,21 @@ func areaUnderROC(sorted []forecast, drawn []uint32) *float64 {
 	return new(wins / (good * bad))
 }
 
-func bootstrapForecasts(sorted []forecast, groups int, o Options) (brier, area *sample) {
+func bootstrapForecasts(sorted []forecast, groups int, o Options) (brier, area *Sample) {
 	squares, n := make([]float64, groups), make([]float64, groups)
 	for _, f := range sorted {
 		squares[f.group] += f.square()
 		n[f.group]++
 	}
-	brier, area = &sample{}, &sample{}
+	brier, area = &Sample{}, &Sample{}
 	resampleGroups(groups, o.Resamples, o.Seed, func(drawn []uint32) {
 		var sum, count float64
 		for g, times := range drawn {
 			sum += float64(times) * squares[g]
 			count += float64(times) * n[g]
 		}
-		brier.add(ratioOf(sum, count))
-		area.add(areaUnderROC(sorted, drawn))
+		brier.Add(ratioOf(sum, count))
+		area.Add(areaUnderROC(sorted, drawn))
 	})
 	return brier, area
 }

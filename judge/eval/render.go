@@ -51,6 +51,42 @@ func (e Estimate) Bounds() string {
 	return fmt.Sprintf("%.3f to %.3f", e.Interval.Low, e.Interval.High)
 }
 
+// Page is a report as text and tables.
+type Page struct {
+	Conclusion Conclusion // the zero value is omitted
+	Gates      Grid
+	// Header and Figures are rows of a name and its values.
+	Header, Figures [][]string
+	Cautions, Notes []string
+	Listings        []Listing
+	Tables          []Grid
+}
+
+// Listing lists cases in words: a line each, with details below it.
+type Listing struct {
+	Title string
+	Items [][]string
+}
+
+// Page returns the report on a run.
+func (m Measurement) Page() Page {
+	p := Page{
+		Conclusion: m.Conclude(), Gates: m.gateTable(), Header: figureRows(m.header()), Figures: figureRows(m.figures()),
+		Cautions: m.cautions(), Notes: m.Report.Notes, Tables: m.Report.tables(),
+	}
+	if m.Baseline != nil {
+		p.Figures = append(p.Figures, []string{"against the baseline", m.Baseline.Says, ""})
+	}
+	if worst := m.Report.Worst; len(worst) > 0 {
+		l := Listing{Title: "Worst cases"}
+		for _, w := range worst {
+			l.Items = append(l.Items, w.words())
+		}
+		p.Listings = []Listing{l}
+	}
+	return p
+}
+
 func (m Measurement) header() []figure {
 	c, a := m.Report.Counts, m.About
 	lines := []figure{
@@ -76,15 +112,6 @@ func (m Measurement) header() []figure {
 	return lines
 }
 
-// describe describes a run in one line.
-func (m Measurement) describe() string {
-	parts := []string{m.About.Judge}
-	if len(m.About.Prompts) > 0 {
-		parts = append(parts, "prompt "+strings.Join(m.About.Prompts, ", "))
-	}
-	return strings.Join(append(parts, fmt.Sprintf("%d cases of %s", m.Report.Counts.Cases, strings.Join(m.About.Sets, ", "))), "; ")
-}
-
 // cautions returns warnings that must be read before the figures.
 func (m Measurement) cautions() []string {
 	var out []string
@@ -94,8 +121,8 @@ func (m Measurement) cautions() []string {
 	if c := m.Report.Counts; m.Report.Incomplete {
 		out = append(out, fmt.Sprintf("Incomplete: %d of %d results have no outcome, and %d cases no result. The figures cover only the rest; run it again, or with fewer parallel calls.", c.FailedResults, c.Results, c.Missing))
 	}
-	if n, all := m.Synthetic(); n > 0 {
-		out = append(out, fmt.Sprintf("%d of %d labels are synthetic: they come from the author of the case, so the figures test the system and do not predict a judge's quality in practice.", n, all))
+	if n := countSynthetic(m.Report.Counts); n > 0 {
+		out = append(out, fmt.Sprintf("%d of %d labels are synthetic: they come from the author of the case, so the figures test the system and do not predict a judge's quality in practice.", n, m.Report.Counts.Cases))
 	}
 	if r := m.Report; r.hasFewGroups() {
 		out = append(out, fmt.Sprintf("Only %d groups, fewer than %d: intervals can miss the true value more often than stated.", r.Counts.Groups, FewGroups))
@@ -150,13 +177,14 @@ func (c Cost) figures() []figure {
 	}
 	return append(lines,
 		figure{"asked a model", fmt.Sprintf("%d results, %d calls", c.Asked, c.Calls), c.Latency.format()},
-		figure{"prompt tokens", c.PromptTokens.format("%.0f"), ""},
-		figure{"completion tokens", c.CompletionTokens.format("%.0f"), ""},
-		figure{"cost of the run", c.CostUSD.format("%.4f USD"), c.CostUSD.adviseOnPrices()},
+		figure{"prompt tokens", c.PromptTokens.Format("%.0f"), ""},
+		figure{"completion tokens", c.CompletionTokens.Format("%.0f"), ""},
+		figure{"cost of the run", c.CostUSD.Format("%.4f USD"), c.CostUSD.adviseOnPrices()},
 		figure{"forms of answers", joinTallies(c.Rungs), fmt.Sprintf("%d repaired, %d degraded, %d from the cache", c.Lenient, c.Degraded, c.CacheHits)})
 }
 
-func (s Sum) format(format string) string {
+// Format formats the amount, and says if it is incomplete.
+func (s Sum) Format(format string) string {
 	switch {
 	case s.Known == 0:
 		return "unknown"
@@ -177,10 +205,11 @@ func (l Latency) format() string {
 	if l.N == 0 {
 		return ""
 	}
-	return fmt.Sprintf("p50 %v, p95 %v, max %v", roundTime(l.P50), roundTime(l.P95), roundTime(l.Max))
+	return fmt.Sprintf("p50 %v, p95 %v, max %v", RoundTime(l.P50), RoundTime(l.P95), RoundTime(l.Max))
 }
 
-func roundTime(m document.Milliseconds) time.Duration {
+// RoundTime rounds a duration for readers.
+func RoundTime(m document.Milliseconds) time.Duration {
 	d := m.Duration()
 	switch {
 	case d >= time.Second:
@@ -213,13 +242,8 @@ type Grid struct {
 	Rows  [][]string
 }
 
-func (m Measurement) tables() []Grid {
-	r := m.Report
-	all := []Grid{r.confusionTable(), r.classTable(), r.baselineTable(), r.sliceTable(), r.criterionTable(), r.reliabilityTable(), r.approvalTable(), r.riskTable(), r.failureTable()}
-	if b := m.Baseline; b != nil {
-		all = append(all, b.differenceTable(), b.changeTable())
-	}
-	return all
+func (r Report) tables() []Grid {
+	return []Grid{r.confusionTable(), r.classTable(), r.baselineTable(), r.sliceTable(), r.criterionTable(), r.reliabilityTable(), r.approvalTable(), r.riskTable(), r.failureTable()}
 }
 
 func (m Measurement) gateTable() Grid {

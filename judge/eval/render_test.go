@@ -46,13 +46,11 @@ func rendered() Measurement {
 		Report: Evaluate(cases, results, o), Cases: cases, Results: results, Views: views, SystemPrompts: []string{"You judge. " + hostileWords},
 	}
 	m.Gates, _ = Gates{Limits: map[string]float64{"max_false_approve_upper": 0.1, "min_cases": 5}}.Check(m.Report)
-	before := append([]Result{}, results...)
-	before[3].Outcome = judge.Reject
-	m.Baseline = new(Compare(cases, before, results, o))
+	m.Baseline = &BaselineResult{Compared: true, Says: "no significant regression", Detail: []byte(`{"compared": true, "regression": false, "says": "no significant regression"}`)}
 	return m
 }
 
-func page(w io.Writer, m Measurement) error { return m.Page().HTML(w) }
+func junitOf(w io.Writer, m Measurement) error { return JUnit(w, Cell{Run: m}) }
 
 // plainText aligns columns with the standard library; the program's own printer has separate tests.
 func plainText(w io.Writer, m Measurement) error {
@@ -70,7 +68,7 @@ func plainText(w io.Writer, m Measurement) error {
 func TestRenderings(t *testing.T) {
 	m := rendered()
 	for name, render := range map[string]func(io.Writer, Measurement) error{
-		"report.txt": plainText, "report.html": page, "report.xml": JUnit, "report.json": WriteJSON,
+		"report.txt": plainText, "report.xml": junitOf, "report.json": WriteJSON,
 	} {
 		var b, again bytes.Buffer
 		if err := errors.Join(render(&b, m), render(&again, m)); err != nil {
@@ -95,32 +93,27 @@ func TestRenderings(t *testing.T) {
 	}
 }
 
-// A model's text creates no markup, no line and no request.
-func TestRenderingsEscape(t *testing.T) {
+// A model's text creates no line.
+func TestTextEscapes(t *testing.T) {
 	m := rendered()
 	m.Cases[5].ID += hostileWords
-	for name, render := range map[string]func(io.Writer, Measurement) error{"html": page, "txt": plainText} {
-		var b bytes.Buffer
-		if err := render(&b, m); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(b.String(), "alert(1)") {
-			t.Fatalf("%s does not show the judge's words", name)
-		}
-		for line := range strings.Lines(b.String()) {
-			if name != "txt" && strings.ContainsAny(line, "\x1b") || name != "txt" && strings.Contains(line, "<script") || strings.HasPrefix(strings.TrimSpace(line), "second line") && name != "html" {
-				t.Errorf("%s: %s", name, line)
-			}
-		}
-		if name == "html" && (strings.Contains(b.String(), "src=") || strings.Contains(b.String(), "href=") || !strings.Contains(b.String(), "<svg")) {
-			t.Error("the page asks for something else, or draws nothing")
+	var b bytes.Buffer
+	if err := plainText(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), "alert(1)") {
+		t.Fatal("the text does not show the judge's words")
+	}
+	for line := range strings.Lines(b.String()) {
+		if strings.HasPrefix(strings.TrimSpace(line), "second line") {
+			t.Error(line)
 		}
 	}
 }
 
 func TestJUnitIsXML(t *testing.T) {
 	var b bytes.Buffer
-	if err := JUnit(&b, rendered()); err != nil {
+	if err := junitOf(&b, rendered()); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
@@ -146,7 +139,7 @@ func TestJUnitIsXML(t *testing.T) {
 		t.Errorf("suites: %+v", got.Suites)
 	}
 	// A full disk is reported.
-	if err := JUnit(failing{}, rendered()); err == nil {
+	if err := junitOf(failing{}, rendered()); err == nil {
 		t.Error("no error although nothing was written")
 	}
 }

@@ -36,9 +36,6 @@ func (p Page) Text(w io.Writer, align Align) error {
 			}
 		}
 	}
-	if p.CasesLeftOut > 0 {
-		fmt.Fprintf(&b, "\n  and %d more\n", p.CasesLeftOut)
-	}
 	for _, t := range p.Tables {
 		b.WriteString(t.Text(align))
 	}
@@ -112,33 +109,4 @@ func (w WorstCase) describe() string {
 
 // OneLine puts foreign text on one line, and removes characters that hide or reorder text. The result cannot add
 // lines or columns.
-func OneLine(s string) string { return visibleText(strings.Join(strings.Fields(s), " ")) }
-
-func (c Comparison) figures() []figure {
-	return []figure{
-		{"cases", fmt.Sprintf("%d pairs in %d groups, %d without a pair", c.Pairs, c.Groups, c.Unpaired), ""},
-		{"digest", c.Digest, ""},
-		{"right outcomes", fmt.Sprintf("%d got worse, %d got better", c.Right.B, c.Right.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.Right.P, c.Right.PWorse)},
-		{"false approvals", fmt.Sprintf("%d new, %d gone", c.FalseApprove.B, c.FalseApprove.C), fmt.Sprintf("McNemar p = %.4f, worse p = %.4f", c.FalseApprove.P, c.FalseApprove.PWorse)},
-	}
-}
-
-func (c Comparison) differenceTable() Grid {
-	t := Grid{Title: "Against the baseline", Head: []string{"figure", "before", "after", "change", "interval"}}
-	for _, d := range c.Differences {
-		t.Rows = append(t.Rows, []string{d.Name, FormatDecimal(d.Before), FormatDecimal(d.After), FormatDecimal(d.Change.Value), orMissing(d.Change.Bounds())})
-	}
-	return t
-}
-
-func (c Comparison) changeTable() Grid {
-	t := Grid{Title: "Other outcomes than before", Head: []string{"case", "right", "before", "after"}}
-	shown := min(len(c.Changed), maxWorst)
-	for _, d := range c.Changed[:shown] {
-		t.Rows = append(t.Rows, []string{d.Case, string(d.Expected), string(d.Before), string(d.After)})
-	}
-	if more := len(c.Changed) - shown + c.ChangedLeftOut; more > 0 {
-		t.Rows = append(t.Rows, []string{fmt.Sprintf("(%d more)", more), "", "", ""})
-	}
-	return t
-}
+func OneLine(s string) string { return VisibleText(strings.Join(strings.Fields(s), " ")) }

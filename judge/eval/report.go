@@ -232,8 +232,8 @@ type RiskCurve struct {
 type RiskPoint struct {
 	Threshold float64 `json:"threshold"`
 	Coverage  float64 `json:"coverage"` // share kept, above 0 to 1
-	// Risk is the rate of wrong ones among the answers kept. Its bounds hold for one threshold chosen in advance; to
-	// choose one from the results, use Tune.
+	// Risk is the rate of wrong ones among the answers kept. Its bounds hold for one threshold chosen in advance,
+	// not for one chosen from the results.
 	Risk Rate `json:"risk"`
 }
 

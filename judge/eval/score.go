@@ -54,7 +54,7 @@ func Join(cases []Case, results []Result, o Options) Joined {
 			s.Counts.DuplicateCases++
 			continue
 		}
-		if !o.includesSplit(c.Split) {
+		if !o.IncludesSplit(c.Split) {
 			other[c.ID] = true
 			continue
 		}
@@ -92,14 +92,14 @@ func (s *Joined) score(o Options) {
 		labels[cmp.Or(c.Label.Source, "unknown")]++
 		all := s.repeatsOf(c.ID)
 		for _, r := range all {
-			if isFailed(r) {
+			if IsFailed(r) {
 				failures[cmp.Or(r.Failure, "no outcome")]++
 				s.Counts.FailedResults++
 			}
 		}
 		scored := false
 		for _, r := range all {
-			if isFailed(r) {
+			if IsFailed(r) {
 				continue
 			}
 			scored = true
@@ -149,8 +149,8 @@ func (s *Joined) repeatsOf(id string) []*Result {
 	return once
 }
 
-// isFailed reports a failure, or an invalid outcome: then nothing is known about the judge.
-func isFailed(r *Result) bool {
+// IsFailed reports a failure, or an invalid outcome: then nothing is known about the judge.
+func IsFailed(r *Result) bool {
 	return r.Failure != "" || (r.Outcome != judge.Approve && r.Outcome != judge.Reject && r.Outcome != judge.Escalate)
 }
 
@@ -164,16 +164,16 @@ func (s *Joined) addRow(c *Case, r *Result, policy Policy) {
 		s.Counts.Unreadable++
 	}
 	var counts bool
-	if w.Got, counts = r.outcomeUnder(policy, w.MustNot()); !counts {
+	if w.Got, counts = r.OutcomeUnder(policy, w.MustNot()); !counts {
 		s.Counts.Excluded++
 		return
 	}
 	s.Rows = append(s.Rows, w)
 }
 
-// outcomeUnder returns the outcome that a result counts as under the policy for unreadable answers; counts is false
+// OutcomeUnder returns the outcome that a result counts as under the policy for unreadable answers; counts is false
 // if it is excluded.
-func (r *Result) outcomeUnder(policy Policy, mustNot bool) (got judge.Outcome, counts bool) {
+func (r *Result) OutcomeUnder(policy Policy, mustNot bool) (got judge.Outcome, counts bool) {
 	switch {
 	case !r.Unreadable || policy != Excluded && policy != AsWrong:
 		return r.Outcome, true
@@ -226,9 +226,9 @@ func digestAll(sums [][sha256.Size]byte) string {
 	return "sha256:" + hex.EncodeToString(all.Sum(nil))
 }
 
-// workflowOf names a case's workflow: the part of ref after #, ref itself, or the
+// WorkflowOf names a case's workflow: the part of ref after #, ref itself, or the
 // definition's name.
-func workflowOf(c *Case) string {
+func WorkflowOf(c *Case) string {
 	var w struct{ Ref, Name string }
 	if json.Unmarshal(c.Workflow, &w) != nil {
 		return ""

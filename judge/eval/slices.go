@@ -43,7 +43,7 @@ func slicesOf(rows []Row, confidence float64) (all []Slice, leftOut int) {
 				add(w, SliceTag, tag)
 			}
 		}
-		add(w, SliceWorkflow, workflowOf(w.Case))
+		add(w, SliceWorkflow, WorkflowOf(w.Case))
 		add(w, SliceRisk, w.Case.Risk)
 		add(w, SliceState, w.Case.State)
 		add(w, SliceDecidedBy, string(w.Result.DecidedBy))
@@ -106,24 +106,24 @@ func statusIndex(status string) int {
 func scoreCriteria(rows []Row, confidence float64) []CriterionScore {
 	type key struct{ workflow, name string }
 	type score struct {
-		table
+		Table
 		falseMet, accuracy tally
 	}
 	tables := map[key]*score{}
 	unanswered := map[key]int{}
 	for _, w := range rows {
 		for name, label := range w.Case.Expect.Criteria {
-			at := key{workflowOf(w.Case), name}
+			at := key{WorkflowOf(w.Case), name}
 			if tables[at] == nil {
 				tables[at] = &score{}
 			}
-			status, ok := answerTo(name, w.Result.Criteria)
+			status, ok := AnswerTo(name, w.Result.Criteria)
 			if !ok {
 				unanswered[at]++
 				continue
 			}
 			t, right, given := tables[at], statusIndex(label), statusIndex(status)
-			t.table[right][given]++
+			t.Table[right][given]++
 			t.accuracy.add(w.Group, right == given)
 			if right != approve {
 				t.falseMet.add(w.Group, given == approve)
@@ -143,7 +143,8 @@ func scoreCriteria(rows []Row, confidence float64) []CriterionScore {
 	return all
 }
 
-func answerTo(name string, all []judge.CriterionVerdict) (status string, ok bool) {
+// AnswerTo returns the status that a judge gave a criterion, by id or text.
+func AnswerTo(name string, all []judge.CriterionVerdict) (status string, ok bool) {
 	same := func(a string) bool { return strings.EqualFold(strings.TrimSpace(a), strings.TrimSpace(name)) }
 	for _, c := range all {
 		if same(c.ID) || same(c.Text) {

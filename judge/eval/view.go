@@ -131,10 +131,24 @@ func WriteLines(w io.Writer, cell string, c Case, results []Result) error {
 	for _, r := range results {
 		err := out.Encode(resultLine{
 			Cell: cell, Result: r, Right: r.Failure == "" && r.Outcome == c.Expect.Outcome, Expect: c.Expect, Split: c.Split, Group: c.Group, Tags: c.Tags,
-			Workflow: workflowOf(&c), State: c.State, Action: c.Action, Risk: c.Risk,
+			Workflow: WorkflowOf(&c), State: c.State, Action: c.Action, Risk: c.Risk,
 			Data: c.Data, Context: c.Context, Evidence: c.Evidence, Asked: r.Asked,
 		})
 		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteAllLines writes the lines of a whole run.
+func WriteAllLines(w io.Writer, run Cell) error {
+	of := make(map[string][]Result, len(run.Run.Cases))
+	for _, r := range run.Run.Results {
+		of[r.Case] = append(of[r.Case], r)
+	}
+	for _, c := range run.Run.Cases {
+		if err := WriteLines(w, run.Name, c, of[c.ID]); err != nil {
 			return err
 		}
 	}

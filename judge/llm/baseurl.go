@@ -79,14 +79,14 @@ func parseBaseURL(raw string) (*url.URL, error) {
 	if err != nil || u.Opaque != "" {
 		return nil, errors.New("it is not a URL; use for example https://api.openai.com")
 	}
-	if err := tidyHost(u, scheme); err != nil {
+	if err := normalizeHost(u, scheme); err != nil {
 		return nil, err
 	}
 	return u, nil
 }
 
-// tidyHost normalises scheme and host: lower case, and no port that is the scheme's default.
-func tidyHost(u *url.URL, scheme string) error {
+// normalizeHost normalises scheme and host: lower case, and no port that is the scheme's default.
+func normalizeHost(u *url.URL, scheme string) error {
 	name, port := strings.ToLower(u.Hostname()), u.Port()
 	if name == "" {
 		return errors.New("it names no host; use for example https://api.openai.com")

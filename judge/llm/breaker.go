@@ -107,9 +107,9 @@ func withBreaker(next Completer, b *breaker) Completer {
 	})
 }
 
-// withSecondLook checks the breaker and the pause again after waiting for a place, because earlier calls
+// withRecheck checks the breaker and the pause again after waiting for a place, because earlier calls
 // may have found the endpoint dead in the meantime.
-func withSecondLook(next Completer, b *breaker, g *notBefore) Completer {
+func withRecheck(next Completer, b *breaker, g *notBefore) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		if b.two.State() == gobreaker.StateOpen {
 			return Reply{}, b.refusal(gobreaker.ErrOpenState)

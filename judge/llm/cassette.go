@@ -303,7 +303,7 @@ func (c *Cassette) HoldsSystem(text string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.ContainsFunc(c.entries, func(e *cassetteEntry) bool {
-		return strings.HasPrefix(document.Known(e.Req.Body).At("messages", "0", "content").Text(), text)
+		return strings.HasPrefix(document.ReadTrusted(e.Req.Body).At("messages", "0", "content").Text(), text)
 	})
 }
 
@@ -322,10 +322,10 @@ func (c *Cassette) Close() error {
 	return nil
 }
 
-func (q cassetteRequest) id() string {
-	id := q.Method + "\n" + q.Path + "\n" + string(q.Body)
-	if q.Try > 0 {
-		id += "\ntry " + strconv.Itoa(q.Try)
+func (r cassetteRequest) id() string {
+	id := r.Method + "\n" + r.Path + "\n" + string(r.Body)
+	if r.Try > 0 {
+		id += "\ntry " + strconv.Itoa(r.Try)
 	}
 	return id
 }
@@ -337,9 +337,9 @@ func requestKey(id string, n int) string {
 }
 
 // describe describes a request without quoting its prompt.
-func (q cassetteRequest) describe() string {
-	model := cmp.Or(document.Known(q.Body).Get("model").Text(), "no model")
-	return fmt.Sprintf("%s %s (%s)", quoteForeign(q.Method), quoteForeign(q.Path), quoteForeign(model))
+func (r cassetteRequest) describe() string {
+	model := cmp.Or(document.ReadTrusted(r.Body).Get("model").Text(), "no model")
+	return fmt.Sprintf("%s %s (%s)", quoteForeign(r.Method), quoteForeign(r.Path), quoteForeign(model))
 }
 
 func answerOf(res *http.Response, raw []byte, secrets secrets) cassetteAnswer {

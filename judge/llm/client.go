@@ -69,7 +69,7 @@ func newClient(cfg Config, inner func(Model, Config) (innermost, error)) (*Clien
 			continue
 		}
 		if hosts[in.host] == nil {
-			hosts[in.host] = &hostLimits{places: fairshare.New(fairshare.Config{Permits: cfg.Parallel}), allowances: newAllowances(cfg.CallerRequests, cfg.CallerTokens), demand: newDemand()}
+			hosts[in.host] = &hostLimits{slots: fairshare.New(fairshare.Config{Permits: cfg.Parallel}), allowances: newAllowances(cfg.CallerRequests, cfg.CallerTokens), demand: newDemand()}
 		}
 		b := &backend{
 			Model: m, inner: in, breaker: newBreaker(cfg), gate: &notBefore{}, latch: &latch{},
@@ -93,8 +93,8 @@ func (b *backend) buildCompleter(cfg Config, h *hostLimits, retries *retryBudget
 	next := withAttempt(b.inner, b.Timeout, cfg.wholeTime(b.Model))
 	next = b.seen.wrapObserve(next, b.Model, count)
 	next = h.demand.wrapWatch(next)
-	next = withSecondLook(next, b.breaker, b.gate)
-	next = withPlace(next, h.places, &h.background)
+	next = withRecheck(next, b.breaker, b.gate)
+	next = withSlot(next, h.slots, &h.background)
 	next = withAllowance(next, h.allowances)
 	next = withNotBefore(next, b.gate)
 	next = b.inner.negotiated(next)
@@ -111,7 +111,7 @@ func (b *backend) buildCompleter(cfg Config, h *hostLimits, retries *retryBudget
 }
 
 type hostLimits struct {
-	places     *fairshare.Queue
+	slots      *fairshare.Queue
 	allowances *allowances
 	demand     *demand
 	background background
@@ -122,7 +122,7 @@ func (c *Client) Complete(ctx context.Context, req Request) (Reply, error) {
 	began := time.Now()
 	reply, err := c.top.Complete(ctx, req)
 	reply.Took = time.Since(began)
-	c.count.note(reply, err)
+	c.count.count(reply, err)
 	return reply, err
 }
 

@@ -26,16 +26,16 @@ type choice struct {
 }
 
 // decode prefers a tool call to text, and never reads the model's thinking.
-func (c choice) decode(nonce string) (Answer, manners, *Error) {
+func (c choice) decode(nonce string) (Answer, deviations, *Error) {
 	switch {
 	case c.fail != nil:
-		return Answer{}, manners{}, c.fail
+		return Answer{}, deviations{}, c.fail
 	case c.finish == "content_filter":
-		return Answer{}, manners{}, &Error{Class: ClassFilter, Message: "the endpoint's content filter stopped the answer"}
+		return Answer{}, deviations{}, &Error{Class: ClassFilter, Message: "the endpoint's content filter stopped the answer"}
 	case strings.TrimSpace(c.refusal) != "":
-		return Answer{}, manners{}, &Error{Class: ClassRefusal, Message: "the model refuses to judge this"}
+		return Answer{}, deviations{}, &Error{Class: ClassRefusal, Message: "the model refuses to judge this"}
 	case c.finish == "error":
-		return Answer{}, manners{}, &Error{Class: ClassUpstream, Message: "the endpoint ended the answer with an error"}
+		return Answer{}, deviations{}, &Error{Class: ClassUpstream, Message: "the endpoint ended the answer with an error"}
 	}
 	answer, how, fail := c.parse(nonce)
 	if c.finish == "length" || c.finish == "max_tokens" {
@@ -47,11 +47,11 @@ func (c choice) decode(nonce string) (Answer, manners, *Error) {
 	return answer, how, fail
 }
 
-// manners describes how an answer deviates from the requested form: lenient means in any way, picked means
+// deviations describes how an answer deviates from the requested form: lenient means in any way, picked means
 // that it was taken from a longer text.
-type manners struct{ lenient, picked bool }
+type deviations struct{ lenient, picked bool }
 
-func (c choice) parse(nonce string) (Answer, manners, *Error) {
+func (c choice) parse(nonce string) (Answer, deviations, *Error) {
 	if len(c.calls) > 0 {
 		var found candidates
 		for _, arguments := range c.calls {
@@ -67,14 +67,14 @@ func (c choice) parse(nonce string) (Answer, manners, *Error) {
 	text := answerText(c.content)
 	if text == "" {
 		if c.other > 0 {
-			return Answer{}, manners{}, malformedError("the model called an unknown tool")
+			return Answer{}, deviations{}, malformedError("the model called an unknown tool")
 		}
 		fail := &Error{Class: ClassEmpty, Message: "the model answered nothing"}
 		if c.thought || strings.TrimSpace(c.content) != "" {
 			fail.Message = "the model answered nothing but its thinking, which is not read"
 			fail.Advice = "turn its thinking off (LLM_JUDGE_THINKING_MODE=off); or turn off the server's reasoning parser if it mistakes the verdict for thinking"
 		}
-		return Answer{}, manners{}, fail
+		return Answer{}, deviations{}, fail
 	}
 	var found candidates
 	found.lenient = text != strings.TrimSpace(c.content)
@@ -159,30 +159,30 @@ func stripFence(text string) (string, bool) {
 
 type candidates struct {
 	answers []Answer
-	manners
+	deviations
 	fault *Error // the first mistake
 }
 
-func (f *candidates) add(text, nonce string) {
+func (c *candidates) add(text, nonce string) {
 	text = strings.TrimSpace(text)
 	if inner, ok := stripFence(text); ok {
-		text, f.lenient = inner, true
+		text, c.lenient = inner, true
 	}
 	if v, err := parseJSON([]byte(text)); err == nil {
 		if v.Kind() == document.Array && v.Len() == 1 {
-			v, f.lenient = v.At("0"), true
+			v, c.lenient = v.At("0"), true
 		}
 		if v.Kind() == document.Object {
-			if !f.addVerdict(v, nonce, true) && f.fault == nil {
-				f.fault = withoutVerdict("the answer is JSON without a verdict")
+			if !c.addVerdict(v, nonce, true) && c.fault == nil {
+				c.fault = withoutVerdict("the answer is JSON without a verdict")
 			}
 			return
 		}
 	}
-	f.lenient, f.picked = true, true
+	c.lenient, c.picked = true, true
 	objects, unended := objectsIn(text)
 	if unended {
-		f.fault = withoutVerdict("the answer has unterminated JSON")
+		c.fault = withoutVerdict("the answer has unterminated JSON")
 		return
 	}
 	taken := false
@@ -190,20 +190,20 @@ func (f *candidates) add(text, nonce string) {
 		v, err := parseJSON([]byte(raw))
 		if err != nil {
 			// This may have been the verdict.
-			f.fault = withoutVerdict("the answer has invalid JSON: " + cleanText(err.Error(), 80))
+			c.fault = withoutVerdict("the answer has invalid JSON: " + cleanText(err.Error(), 80))
 			return
 		}
-		taken = f.addVerdict(v, nonce, false) || taken
+		taken = c.addVerdict(v, nonce, false) || taken
 	}
-	if !taken && f.fault == nil {
-		f.fault = withoutVerdict("the answer has no verdict")
+	if !taken && c.fault == nil {
+		c.fault = withoutVerdict("the answer has no verdict")
 	}
 }
 
 // addVerdict reports whether an object is a verdict. If there is a nonce, the verdict must repeat it. The
 // exception is a rejection without criteria that is the whole answer: endpoints with their own answer form
 // were not asked for a nonce, and a rejection cannot approve anything.
-func (f *candidates) addVerdict(o document.JSON, nonce string, whole bool) bool {
+func (c *candidates) addVerdict(o document.JSON, nonce string, whole bool) bool {
 	if !looksLikeVerdict(o) {
 		var in document.JSON
 		for _, in = range o.Members() {
@@ -211,7 +211,7 @@ func (f *candidates) addVerdict(o document.JSON, nonce string, whole bool) bool 
 		if o.Len() != 1 || !looksLikeVerdict(in) {
 			return false
 		}
-		o, f.lenient = in, true // wrapped in one object, often under the schema's name
+		o, c.lenient = in, true // wrapped in one object, often under the schema's name
 	}
 	answer, lenient, fail := readAnswer(o)
 	if nonce != "" {
@@ -223,12 +223,12 @@ func (f *candidates) addVerdict(o document.JSON, nonce string, whole bool) bool 
 		lenient = lenient || refuses
 	}
 	if fail != nil {
-		if f.fault == nil {
-			f.fault = fail
+		if c.fault == nil {
+			c.fault = fail
 		}
 		return true
 	}
-	f.answers, f.lenient = append(f.answers, answer), f.lenient || lenient
+	c.answers, c.lenient = append(c.answers, answer), c.lenient || lenient
 	return true
 }
 
@@ -236,23 +236,23 @@ func looksLikeVerdict(o document.JSON) bool {
 	return hasMember(o, "approved") || hasMember(o, "confidence")
 }
 
-func (f *candidates) takeSingle() (Answer, manners, *Error) {
-	if f.fault != nil {
-		return Answer{}, manners{}, f.fault
+func (c *candidates) takeSingle() (Answer, deviations, *Error) {
+	if c.fault != nil {
+		return Answer{}, deviations{}, c.fault
 	}
-	for _, a := range f.answers[1:] {
-		if !a.equal(f.answers[0]) {
-			return Answer{}, manners{}, &Error{Class: ClassAmbiguous, Message: "the answer has several different verdicts"}
+	for _, a := range c.answers[1:] {
+		if !a.equal(c.answers[0]) {
+			return Answer{}, deviations{}, &Error{Class: ClassAmbiguous, Message: "the answer has several different verdicts"}
 		}
 	}
-	a := f.answers[0]
+	a := c.answers[0]
 	if a.Approved && len(a.Violations) > 0 {
-		return Answer{}, manners{}, &Error{Class: ClassInconsistent, Message: "the answer approves but lists violations"}
+		return Answer{}, deviations{}, &Error{Class: ClassInconsistent, Message: "the answer approves but lists violations"}
 	}
-	return a, manners{f.lenient || len(f.answers) > 1, f.picked}, nil
+	return a, deviations{c.lenient || len(c.answers) > 1, c.picked}, nil
 }
 
-type reading struct {
+type decodedReply struct {
 	Answer Answer
 	// Lenient: unambiguous, but not in the requested form.
 	Lenient bool
@@ -284,23 +284,23 @@ func headerOf(recorded map[string]string) http.Header {
 
 // readExchange reads one HTTP answer, which must repeat nonce unless it is "". A date in Retry-After is
 // relative to now.
-func readExchange(status int, header http.Header, body []byte, nonce string, now time.Time) (reading, error) {
+func readExchange(status int, header http.Header, body []byte, nonce string, now time.Time) (decodedReply, error) {
 	if status < 200 || status > 299 {
-		return reading{}, classifyResponse(status, header, body, now)
+		return decodedReply{}, classifyResponse(status, header, body, now)
 	}
 	env, fail := openEnvelope(status, header, body, now)
 	if fail != nil {
-		return reading{}, fail
+		return decodedReply{}, fail
 	}
-	read := reading{Model: env.model, Fingerprint: env.fingerprint, Usage: env.usage}
+	read := decodedReply{Model: env.model, Fingerprint: env.fingerprint, Usage: env.usage}
 	for i, c := range env.choices {
 		answer, how, fail := c.decode(nonce)
 		if fail != nil {
 			fail.Usage = env.usage
-			return reading{}, fail
+			return decodedReply{}, fail
 		}
 		if i > 0 && !answer.equal(read.Answer) {
-			return reading{}, &Error{Class: ClassAmbiguous, Message: "the endpoint gave several different answers", Usage: env.usage}
+			return decodedReply{}, &Error{Class: ClassAmbiguous, Message: "the endpoint gave several different answers", Usage: env.usage}
 		}
 		read.Answer, read.Lenient, read.Picked = answer, read.Lenient || how.lenient || i > 0, read.Picked || how.picked
 	}
@@ -308,13 +308,13 @@ func readExchange(status int, header http.Header, body []byte, nonce string, now
 }
 
 // readDialogue returns the plain text of the first choice, without the model's thinking.
-func readDialogue(status int, header http.Header, body []byte, now time.Time) (reading, error) {
+func readDialogue(status int, header http.Header, body []byte, now time.Time) (decodedReply, error) {
 	if status < 200 || status > 299 {
-		return reading{}, classifyResponse(status, header, body, now)
+		return decodedReply{}, classifyResponse(status, header, body, now)
 	}
 	env, fail := openEnvelope(status, header, body, now)
 	if fail != nil {
-		return reading{}, fail
+		return decodedReply{}, fail
 	}
 	c := env.choices[0]
 	text := answerText(c.content)
@@ -332,10 +332,10 @@ func readDialogue(status int, header http.Header, body []byte, now time.Time) (r
 	case text == "":
 		fail = &Error{Class: ClassEmpty, Message: "the model answered nothing"}
 	default:
-		return reading{Text: text, Model: env.model, Fingerprint: env.fingerprint, Usage: env.usage}, nil
+		return decodedReply{Text: text, Model: env.model, Fingerprint: env.fingerprint, Usage: env.usage}, nil
 	}
 	fail.Usage = env.usage
-	return reading{}, fail
+	return decodedReply{}, fail
 }
 
 const maxDepth = 64

@@ -313,7 +313,7 @@ func TestDemandForgets(t *testing.T) {
 		if n := d.callers.Len(); n > maxCallers {
 			t.Errorf("%d callers are remembered", n)
 		}
-		if last := fmt.Sprint(2*maxCallers - 1); !d.tookPart(last, ClassRateLimited) || d.tookPart("0", ClassRateLimited) {
+		if last := fmt.Sprint(2*maxCallers - 1); !d.contributed(last, ClassRateLimited) || d.contributed("0", ClassRateLimited) {
 			t.Error("the wrong ones are forgotten")
 		}
 	})

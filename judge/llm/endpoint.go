@@ -93,19 +93,19 @@ func (e *endpoint) post(ctx context.Context, body []byte) (status int, header ht
 	return res.StatusCode, res.Header, raw, nil
 }
 
-// signError adds the model, the endpoint and the number of calls to an error.
-func (e *endpoint) signError(fail *Error, calls int) *Error {
+// annotateError adds the model, the endpoint and the number of calls to an error.
+func (e *endpoint) annotateError(fail *Error, calls int) *Error {
 	return fail.withChange(func(signed *Error) {
-		if len(e.model.APIKey) >= leastSecret { // even if it does not look like a key
+		if len(e.model.APIKey) >= minSecret { // even if it does not look like a key
 			signed.Message = secrets{e.model.APIKey}.redact(signed.Message)
 		}
 		signed.Model, signed.Endpoint, signed.Calls = e.model.Name, e.base.Host, calls
 	})
 }
 
-func (e *endpoint) signAny(err error, calls int) error {
+func (e *endpoint) annotateAny(err error, calls int) error {
 	if fail := asError(err); fail != nil {
-		return e.signError(fail, calls)
+		return e.annotateError(fail, calls)
 	}
 	return err
 }
@@ -198,12 +198,12 @@ func (e *endpoint) Complete(ctx context.Context, req Request) (Reply, error) {
 	}
 	body, err := e.encodeRequest(req, at)
 	if err != nil {
-		return Reply{}, e.signError(&Error{Class: ClassConfig, Message: err.Error()}, 0)
+		return Reply{}, e.annotateError(&Error{Class: ClassConfig, Message: err.Error()}, 0)
 	}
 	began := time.Now()
 	read, err := e.askOnce(ctx, req, at, body)
 	if err != nil {
-		return Reply{}, e.signAny(err, 1)
+		return Reply{}, e.annotateAny(err, 1)
 	}
 	return Reply{
 		Answer: read.Answer, Text: read.Text, Lenient: read.Lenient,
@@ -214,16 +214,16 @@ func (e *endpoint) Complete(ctx context.Context, req Request) (Reply, error) {
 	}, nil
 }
 
-func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []byte) (reading, error) {
+func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []byte) (decodedReply, error) {
 	status, header, raw, err := e.post(ctx, body)
 	if err != nil {
-		return reading{}, err
+		return decodedReply{}, err
 	}
 	noteAnswer(ctx, status, header, raw)
 	if len(req.Dialogue) > 0 {
 		read, err := readDialogue(status, header, raw, time.Now())
 		if ClassOf(err) == ClassNotFound {
-			return reading{}, e.explainNotFound(err)
+			return decodedReply{}, e.explainNotFound(err)
 		}
 		return read, err
 	}
@@ -233,26 +233,26 @@ func (e *endpoint) askOnce(ctx context.Context, req Request, at manner, body []b
 	}
 	read, err := readExchange(status, header, raw, nonce, time.Now())
 	if ClassOf(err) == ClassNotFound {
-		return reading{}, e.explainNotFound(err)
+		return decodedReply{}, e.explainNotFound(err)
 	}
 	if fail := asError(err); fail != nil && fail.Class == ClassMalformed && fail.Usage != nil && fail.Usage.Completion >= e.answerTokens(req) {
-		return reading{}, truncatedError().withChange(func(e *Error) { e.Usage = fail.Usage }) // some servers report a finished call anyway
+		return decodedReply{}, truncatedError().withChange(func(e *Error) { e.Usage = fail.Usage }) // some servers report a finished call anyway
 	}
 	switch {
 	case !at.enforcesSchema():
 	case err == nil && read.Picked:
 		// Without a nonce, nothing ties the verdict to the question. An endpoint that enforced the form
 		// would send only the verdict, so the model may be quoting the data.
-		return reading{}, &Error{
+		return decodedReply{}, &Error{
 			Class: ClassMalformed, Message: "the model writes its thinking or other text before its verdict, although the endpoint accepted the requested form",
 			Advice: "turn on the server's reasoning parser, or turn the thinking off (LLM_JUDGE_THINKING_MODE=off): the extra text costs calls",
-			Usage:  read.Usage, Err: errNotHeld,
+			Usage:  read.Usage, Err: errRungIgnored,
 		}
 	case at.rung == RungTool && errors.Is(err, errNoVerdict):
-		return reading{}, asError(err).withChange(func(e *Error) { e.Err = errors.Join(errNotHeld, errNoVerdict) })
+		return decodedReply{}, asError(err).withChange(func(e *Error) { e.Err = errors.Join(errRungIgnored, errNoVerdict) })
 	}
 	return read, err
 }
 
-// errNotHeld reports that an endpoint accepts a rung but ignores it.
-var errNotHeld = errors.New("the endpoint ignores the requested form")
+// errRungIgnored reports that an endpoint accepts a rung but ignores it.
+var errRungIgnored = errors.New("the endpoint ignores the requested form")

@@ -115,10 +115,10 @@ func (e *Error) Explain() string {
 	return e.Message
 }
 
-func (e *Error) advice() string { return cmp.Or(e.Advice, usualAdvice[e.Class]) }
+func (e *Error) advice() string { return cmp.Or(e.Advice, defaultAdvice[e.Class]) }
 
-// usualAdvice is the advice for Errors without their own.
-var usualAdvice = map[Class]string{
+// defaultAdvice is the advice for Errors without their own.
+var defaultAdvice = map[Class]string{
 	ClassTimeout:     "use a faster model, let it think less, or allow more time (--llm-deadline)",
 	ClassNetwork:     "check that the endpoint runs and can be reached from here",
 	ClassUpstream:    "look into the endpoint's log: the fault is there",

@@ -199,14 +199,14 @@ func lowerEffort(effort string) string {
 	return ""
 }
 
-// leastBudget is Anthropic's minimum.
-const leastBudget = 1024
+// minBudget is Anthropic's minimum.
+const minBudget = 1024
 
 // thinkingBudget returns how many of an answer's tokens are for thinking.
 func thinkingBudget(effort string, bound int) int {
 	eighths := map[string]int{"minimal": 1, "low": 2, "medium": 4}[effort]
 	eighths = cmp.Or(eighths, 6)
-	return max(leastBudget, bound*eighths/8)
+	return max(minBudget, bound*eighths/8)
 }
 
 // wireThinking is the switch of DeepSeek and Anthropic.

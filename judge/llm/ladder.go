@@ -179,7 +179,7 @@ func (l *ladder) noteAnswer(version int, err error) {
 	switch {
 	case err == nil:
 		l.poor = 0
-	case errors.Is(err, errNotHeld):
+	case errors.Is(err, errRungIgnored):
 		l.poor = poorAnswers
 		if errors.Is(err, errNoVerdict) && !l.manner.isRefused(wordAsChoice) {
 			next, ok = l.manner.without(wordAsChoice), true
@@ -218,7 +218,7 @@ func (e *endpoint) wrapNegotiate(next Completer) Completer {
 			if !leading {
 				leads, err := e.ladder.enter(ctx)
 				if err != nil {
-					return Reply{}, e.signAny(err, calls)
+					return Reply{}, e.annotateAny(err, calls)
 				}
 				leading = leads
 			}
@@ -233,7 +233,7 @@ func (e *endpoint) wrapNegotiate(next Completer) Completer {
 				return reply, err
 			}
 			calls += fail.Calls
-			if _, now := e.ladder.current(); errors.Is(err, errNotHeld) && now != version && again < maxNegotiation {
+			if _, now := e.ladder.current(); errors.Is(err, errRungIgnored) && now != version && again < maxNegotiation {
 				continue // one rung lower, with a nonce that ties the verdict to the question
 			}
 			if guessed == nil && fail.Class == ClassUpstream && fail.Status == 500 && len(req.Dialogue) == 0 && e.ladder.guess(version, leading) {

@@ -111,8 +111,8 @@ func withGuard(next Completer, enter func(caller string) (probes bool, refusal *
 	})
 }
 
-// longestWait limits how long an endpoint can pause calls.
-const longestWait = 10 * time.Minute
+// maxLatchWait limits how long an endpoint can pause calls.
+const maxLatchWait = 10 * time.Minute
 
 // notBefore remembers the pause that an endpoint asked for.
 type notBefore struct {
@@ -121,28 +121,28 @@ type notBefore struct {
 	limit Class // the reason for the pause
 }
 
-func (g *notBefore) remaining() time.Duration {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return time.Until(g.until)
+func (n *notBefore) remaining() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return time.Until(n.until)
 }
 
-func (g *notBefore) closeFor(d time.Duration, limit Class) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if until := time.Now().Add(min(d, longestWait)); until.After(g.until) {
-		g.until, g.limit = until, limit
+func (n *notBefore) closeFor(d time.Duration, limit Class) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if until := time.Now().Add(min(d, maxLatchWait)); until.After(n.until) {
+		n.until, n.limit = until, limit
 	}
 }
 
-func (g *notBefore) refusal() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	left := time.Until(g.until)
+func (n *notBefore) refusal() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	left := time.Until(n.until)
 	if left <= 0 {
 		return nil
 	}
-	return &Error{Class: ClassNotBefore, Limit: g.limit, Message: "the endpoint asked for a pause", RetryAfter: left}
+	return &Error{Class: ClassNotBefore, Limit: n.limit, Message: "the endpoint asked for a pause", RetryAfter: left}
 }
 
 func withNotBefore(next Completer, g *notBefore) Completer {
@@ -198,7 +198,7 @@ func newCallerMap[V any](create func() *V) *callerMap[V] {
 	return &callerMap[V]{records, create}
 }
 
-func (m *callerMap[V]) recordOf(name string) *V {
+func (m *callerMap[V]) get(name string) *V {
 	if v, ok := m.Get(name); ok {
 		return v
 	}
@@ -215,7 +215,7 @@ func newQuality() *quality {
 func (q *quality) enter(name string) (probes bool, refusal *Error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c := q.callers.recordOf(name)
+	c := q.callers.get(name)
 	if c.until.IsZero() {
 		return false, nil
 	}
@@ -234,7 +234,7 @@ func (q *quality) enter(name string) (probes bool, refusal *Error) {
 func (q *quality) leave(name string, probed bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c := q.callers.recordOf(name)
+	c := q.callers.get(name)
 	if probed {
 		c.probing = false
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/gavel-mcp/gavel/internal/fairshare"
 )
 
-// withPlace limits the concurrent requests at one host; one caller gets at most half of the places. A request
+// withSlot limits the concurrent requests at one host; one caller gets at most half of the places. A request
 // waits in line as long as its question has time.
-func withPlace(next Completer, places *fairshare.Queue, behind *background) Completer {
+func withSlot(next Completer, places *fairshare.Queue, behind *background) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		if req.Background {
 			return behind.complete(ctx, next, places, req)
@@ -66,31 +66,31 @@ func perMinute(n int) *rate.Limiter {
 func (a *allowances) allowanceOf(caller string) *allowance {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.callers.recordOf(caller)
+	return a.callers.get(caller)
 }
 
 // spendRequest spends one request and its minimum number of tokens, or returns how long the caller must wait.
-func (c *allowance) spendRequest(now time.Time, tokens int) time.Duration {
-	if left := c.tokens.TokensAt(now); c.tokens.Limit() != rate.Inf && left < 1 {
-		return time.Duration((1 - left) / float64(c.tokens.Limit()) * float64(time.Second))
+func (a *allowance) spendRequest(now time.Time, tokens int) time.Duration {
+	if left := a.tokens.TokensAt(now); a.tokens.Limit() != rate.Inf && left < 1 {
+		return time.Duration((1 - left) / float64(a.tokens.Limit()) * float64(time.Second))
 	}
-	r := c.requests.ReserveN(now, 1)
+	r := a.requests.ReserveN(now, 1)
 	if wait := r.DelayFrom(now); wait > 0 {
 		r.CancelAt(now)
 		return wait
 	}
-	c.spendTokens(now, tokens)
+	a.spendTokens(now, tokens)
 	return 0
 }
 
 // spendTokens may spend more tokens than are left; the caller then waits for the debt.
-func (c *allowance) spendTokens(now time.Time, tokens int) {
-	if c.tokens.Limit() == rate.Inf {
+func (a *allowance) spendTokens(now time.Time, tokens int) {
+	if a.tokens.Limit() == rate.Inf {
 		return
 	}
 	for tokens > 0 {
-		n := min(tokens, c.tokens.Burst())
-		c.tokens.ReserveN(now, n)
+		n := min(tokens, a.tokens.Burst())
+		a.tokens.ReserveN(now, n)
 		tokens -= n
 	}
 }
@@ -137,9 +137,9 @@ func (r Request) size() int {
 // How long a caller counts as having contributed to an endpoint's limit after the endpoint last worked for
 // it. Providers limit requests and tokens by the minute, the hour or the day, and credit until it is paid.
 const (
-	partInOverload = time.Minute
-	partInRate     = time.Hour
-	partInQuota    = 24 * time.Hour
+	overloadWindow = time.Minute
+	rateWindow     = time.Hour
+	quotaWindow    = 24 * time.Hour
 )
 
 // demand records for which callers a host worked recently, so that no caller benefits from a limit to which it
@@ -186,7 +186,7 @@ func hasCost(err error) bool {
 func (d *demand) begin(caller string) *callerDemand {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c := d.callers.recordOf(caller)
+	c := d.callers.get(caller)
 	c.running++
 	d.running++
 	return c
@@ -208,10 +208,10 @@ func (d *demand) isIdle() bool {
 	return d.running == 0
 }
 
-// tookPart reports whether a caller contributed to a limit of the endpoint that another of its requests has
+// contributed reports whether a caller contributed to a limit of the endpoint that another of its requests has
 // just hit.
-func (d *demand) tookPart(caller string, limit Class) bool {
-	within := map[Class]time.Duration{ClassOverloaded: partInOverload, ClassRateLimited: partInRate, ClassQuota: partInQuota}[limit]
+func (d *demand) contributed(caller string, limit Class) bool {
+	within := map[Class]time.Duration{ClassOverloaded: overloadWindow, ClassRateLimited: rateWindow, ClassQuota: quotaWindow}[limit]
 	if within == 0 {
 		return false
 	}
@@ -232,7 +232,7 @@ func (d *demand) wrapAttribute(next Completer) Completer {
 		if limit == ClassNotBefore {
 			limit = fail.Limit
 		}
-		if !d.tookPart(req.Caller, limit) {
+		if !d.contributed(req.Caller, limit) {
 			return reply, err
 		}
 		return Reply{}, fail.withChange(func(e *Error) { e.CallerPart = true })

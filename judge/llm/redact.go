@@ -27,14 +27,14 @@ var keyPattern = sync.OnceValue(func() *regexp.Regexp {
 // secrets are keys in use. They are redacted even if they do not look like keys.
 type secrets []string
 
-// leastSecret is the length of the shortest key worth hiding. Local servers often get a word such as "none"
+// minSecret is the length of the shortest key worth hiding. Local servers often get a word such as "none"
 // as the key.
-const leastSecret = 8
+const minSecret = 8
 
 func secretsOf(req *http.Request) secrets {
 	var found secrets
 	add := func(s string) {
-		if len(s) < leastSecret {
+		if len(s) < minSecret {
 			return
 		}
 		found = append(found, s)
@@ -87,7 +87,7 @@ func canonicalBody(body []byte) json.RawMessage {
 // rewriteBody returns a body in canonical form, with change applied to every string and key.
 func rewriteBody(body []byte, change func(string) string) json.RawMessage {
 	var value any = change(string(body))
-	if v := document.Known(body); v.Kind() != 0 {
+	if v := document.ReadTrusted(body); v.Kind() != 0 {
 		value = rewriteValue(v.Any(), change)
 	}
 	out, err := document.Marshal(value)

@@ -59,7 +59,7 @@ func (e *endpoint) requestParameters(at manner, schema json.RawMessage, bound in
 	w.Model = e.model.ID
 	// A fixed seed makes it more likely that a repeated question gets the same answer.
 	w.Seed = &seed
-	switch at.boundName(e.host.completionTokens) {
+	switch at.limitParameter(e.host.completionTokens) {
 	case paramMaxTokens:
 		w.MaxTokens = bound
 	case paramCompletionTokens:
@@ -101,7 +101,7 @@ func (e *endpoint) answerTokens(req Request) int {
 		n = req.MaxTokens
 	}
 	if e.host.thinking == dialectAnthropic && e.model.isThinking() {
-		n = max(n, 2*leastBudget) // otherwise no tokens would be left for the answer
+		n = max(n, 2*minBudget) // otherwise no tokens would be left for the answer
 	}
 	return n
 }
@@ -181,8 +181,8 @@ func (at manner) equal(other manner) bool {
 	return at.rung == other.rung && slices.Equal(at.refused, other.refused)
 }
 
-// boundName returns the parameter that limits the answer, or "" if both were rejected.
-func (at manner) boundName(completion bool) string {
+// limitParameter returns the parameter that limits the answer, or "" if both were rejected.
+func (at manner) limitParameter(completion bool) string {
 	names := []string{paramMaxTokens, paramCompletionTokens}
 	if completion {
 		slices.Reverse(names)

@@ -44,7 +44,7 @@ func withRetry(next Completer, cfg Config, b *breaker, budget *retryBudget, coun
 			if wait <= 0 {
 				wait = time.Duration(float64(backoffFor(cfg.Backoff, retries)) * cfg.Jitter())
 			}
-			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait || fail.RetryAfter <= 0 && !(b.allowsRetry(cfg) && budget.take()) {
+			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait || fail.RetryAfter <= 0 && !(b.allowsRetry(cfg) && budget.spend()) {
 				return Reply{}, fail
 			}
 			if !paused {
@@ -99,12 +99,12 @@ func spendCall(ctx context.Context) *callBudget {
 }
 
 const (
-	maxBackoff   = 2 * time.Second
-	retryShare   = 0.2 // retries per call, over all callers …
-	leastRetries = 3   // … and a minimum number of retries a minute
+	maxBackoff = 2 * time.Second
+	retryShare = 0.2 // retries per call, over all callers …
+	minRetries = 3   // … and a minimum number of retries a minute
 )
 
-// retryBudget allows retries as a share of the calls of the last minute, but at least leastRetries (like
+// retryBudget allows retries as a share of the calls of the last minute, but at least minRetries (like
 // Finagle).
 type retryBudget struct {
 	mu      sync.Mutex
@@ -132,11 +132,11 @@ func (b *retryBudget) call() {
 	b.calls++
 }
 
-func (b *retryBudget) take() bool {
+func (b *retryBudget) spend() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.startMinute()
-	if b.retries >= max(leastRetries, int(retryShare*float64(max(b.calls, b.before)))) {
+	if b.retries >= max(minRetries, int(retryShare*float64(max(b.calls, b.before)))) {
 		return false
 	}
 	b.retries++

@@ -100,7 +100,7 @@ func (c *counters) copy() Stats {
 	return s
 }
 
-func (c *counters) note(r Reply, err error) {
+func (c *counters) count(r Reply, err error) {
 	c.add(func(s *Stats) {
 		s.Questions++
 		if err != nil {
@@ -154,32 +154,32 @@ type requestLog struct {
 
 // wrapObserve counts requests, and records their times and the last failure. Requests that the caller
 // cancelled are only counted.
-func (o *requestLog) wrapObserve(next Completer, m Model, count *counters) Completer {
+func (l *requestLog) wrapObserve(next Completer, m Model, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		began := time.Now()
 		reply, err := next.Complete(ctx, req)
 		count.call(m, reply, err, billOf(ctx))
-		o.mu.Lock()
-		defer o.mu.Unlock()
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		if isContext(err) {
 			return reply, err
 		}
-		o.took[o.n%len(o.took)] = time.Since(began)
-		o.n++
+		l.took[l.n%len(l.took)] = time.Since(began)
+		l.n++
 		if fail := asError(err); fail != nil {
-			o.last = &LastError{Class: fail.Class, Message: fail.Message, Advice: fail.advice(), At: time.Now()}
+			l.last = &LastError{Class: fail.Class, Message: fail.Message, Advice: fail.advice(), At: time.Now()}
 		}
 		return reply, err
 	})
 }
 
-func (o *requestLog) figures() (p50, p95 time.Duration, last *LastError) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	n := min(o.n, len(o.took))
+func (l *requestLog) figures() (p50, p95 time.Duration, last *LastError) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := min(l.n, len(l.took))
 	if n == 0 {
-		return 0, 0, o.last
+		return 0, 0, l.last
 	}
-	sorted := slices.Sorted(slices.Values(o.took[:n]))
-	return sorted[(n-1)*50/100], sorted[(n-1)*95/100], o.last
+	sorted := slices.Sorted(slices.Values(l.took[:n]))
+	return sorted[(n-1)*50/100], sorted[(n-1)*95/100], l.last
 }

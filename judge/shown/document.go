@@ -46,10 +46,10 @@ type Document struct {
 // Render starts with mostItems and mostDepth. It halves the limits on strings and containers until the text
 // fits, and gives up below fewestRunes and fewestItems.
 const (
-	mostItems    = 400
-	mostDepth    = 32
-	fewestItems  = 4
-	fewestRunes  = 16
+	maxItems     = 400
+	maxDepth     = 32
+	minItems     = 4
+	minRunes     = 16
 	cutNoteRunes = 32 // approximate length of a truncation note
 )
 
@@ -60,15 +60,15 @@ func Render(name string, doc document.JSON, runes, size int) (Document, error) {
 	if doc.Kind() == 0 {
 		return Document{}, fmt.Errorf("judge: the %s cannot be shown: it is not JSON", name)
 	}
-	for w := (renderer{runes: runes, items: mostItems}); ; w.runes, w.items = w.runes/2, w.items/2 {
+	for w := (renderer{runes: runes, items: maxItems}); ; w.runes, w.items = w.runes/2, w.items/2 {
 		w.Builder = &strings.Builder{}
 		w.write(doc, 0)
 		text := w.String()
 		if len(text) <= size {
-			return Document{Name: name, Text: text, root: document.Known([]byte(text))}, nil
+			return Document{Name: name, Text: text, root: document.ReadTrusted([]byte(text))}, nil
 		}
-		if w.runes < fewestRunes && w.items < fewestItems {
-			return Document{Name: name, Text: `{"` + name + `":"` + noteCut(len(text), "chars") + `"}`, root: document.Known([]byte("{}"))}, nil
+		if w.runes < minRunes && w.items < minItems {
+			return Document{Name: name, Text: `{"` + name + `":"` + formatCutNote(len(text), "chars") + `"}`, root: document.ReadTrusted([]byte("{}"))}, nil
 		}
 	}
 }
@@ -82,7 +82,7 @@ func (d Document) Without(leaveOut func(name string) bool) Document {
 			fmt.Fprintf(&rest, ",%s:%s", name.Raw(), value.Raw())
 		}
 	}
-	d.root = document.Known([]byte("{" + strings.TrimPrefix(rest.String(), ",") + "}"))
+	d.root = document.ReadTrusted([]byte("{" + strings.TrimPrefix(rest.String(), ",") + "}"))
 	return d
 }
 
@@ -95,57 +95,57 @@ type renderer struct {
 	runes, items int
 }
 
-func (w renderer) write(v document.JSON, depth int) {
+func (r renderer) write(v document.JSON, depth int) {
 	switch kind := v.Kind(); {
-	case depth > mostDepth:
-		w.writeString(noteCut(1, "value that is nested too deep"))
+	case depth > maxDepth:
+		r.writeString(formatCutNote(1, "value that is nested too deep"))
 	case kind == document.String:
-		w.writeString(w.cut(v.Text()))
-	case kind == document.Number && len(v.Raw()) > w.runes+cutNoteRunes:
-		w.writeString(noteCut(len(v.Raw()), "digits"))
+		r.writeString(r.shorten(v.Text()))
+	case kind == document.Number && len(v.Raw()) > r.runes+cutNoteRunes:
+		r.writeString(formatCutNote(len(v.Raw()), "digits"))
 	case kind == document.Array:
-		w.WriteByte('[')
+		r.WriteByte('[')
 		for i, item := range v.Elements() {
 			if i > 0 {
-				w.WriteByte(',')
+				r.WriteByte(',')
 			}
-			if i == w.items {
-				w.writeString(noteCut(v.Len()-i, "items"))
+			if i == r.items {
+				r.writeString(formatCutNote(v.Len()-i, "items"))
 				break
 			}
-			w.write(item, depth+1)
+			r.write(item, depth+1)
 		}
-		w.WriteByte(']')
+		r.WriteByte(']')
 	case kind == document.Object:
-		w.WriteByte('{')
+		r.WriteByte('{')
 		i := 0
 		for name, value := range v.Sorted() {
 			if i > 0 {
-				w.WriteByte(',')
+				r.WriteByte(',')
 			}
-			if i == w.items {
-				w.writeString(noteCut(v.Len()-i, "members"))
-				w.WriteString(":null")
+			if i == r.items {
+				r.writeString(formatCutNote(v.Len()-i, "members"))
+				r.WriteString(":null")
 				break
 			}
-			w.writeString(w.cut(name))
-			w.WriteByte(':')
-			w.write(value, depth+1)
+			r.writeString(r.shorten(name))
+			r.WriteByte(':')
+			r.write(value, depth+1)
 			i++
 		}
-		w.WriteByte('}')
+		r.WriteByte('}')
 	default:
-		w.Write(v.Raw())
+		r.Write(v.Raw())
 	}
 }
 
-// cut shortens a long text and adds a note with the number of removed characters.
-func (w renderer) cut(s string) string {
+// shorten shortens a long text and adds a note with the number of removed characters.
+func (r renderer) shorten(s string) string {
 	n := utf8.RuneCountInString(s)
-	if n <= w.runes+cutNoteRunes {
+	if n <= r.runes+cutNoteRunes {
 		return s
 	}
-	return string([]rune(s)[:w.runes]) + noteCut(n-w.runes, "chars")
+	return string([]rune(s)[:r.runes]) + formatCutNote(n-r.runes, "chars")
 }
 
 // writeString writes a JSON string. In addition to what JSON requires, it escapes < and >, which
@@ -176,8 +176,8 @@ func (w renderer) writeString(s string) {
 	w.WriteByte('"')
 }
 
-// noteCut returns the note that replaces the removed part.
-func noteCut(n int, unit string) string { return fmt.Sprintf("[truncated %d %s]", n, unit) }
+// formatCutNote returns the note that replaces the removed part.
+func formatCutNote(n int, unit string) string { return fmt.Sprintf("[truncated %d %s]", n, unit) }
 
 var cutNote = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\[truncated [0-9]{1,10} (?:chars|digits|items|members|value that is nested too deep)\]$`)

@@ -39,11 +39,11 @@ func (ds Documents) Within(path string) Documents {
 	return slices.DeleteFunc(out, func(d Document) bool { return d.root.Kind() == 0 })
 }
 
-// Contain reports whether evidence is in the documents: a verbatim quote from one value, or from several as
+// Contains reports whether evidence is in the documents: a verbatim quote from one value, or from several as
 // their JSON appears in the text. Runs of white space count as one space; no other difference is allowed. A
 // pointer, a key alone, punctuation, a truncation note and a masked value are not evidence. Only the
 // beginning of long evidence is searched for. If found is false, why gives the reason.
-func (ds Documents) Contain(evidence string) (found bool, why string) {
+func (ds Documents) Contains(evidence string) (found bool, why string) {
 	plain := trimLongQuote(collapseSpace(evidence))
 	inner := trimLongQuote(Unwrap(evidence))
 	switch {
@@ -66,7 +66,7 @@ func (ds Documents) Contain(evidence string) (found bool, why string) {
 			return true, ""
 		}
 	}
-	for _, value := range ds.cutName(inner) {
+	for _, value := range ds.splitNamed(inner) {
 		if containsQuote(values, Unwrap(value)) {
 			return true, ""
 		}
@@ -74,11 +74,11 @@ func (ds Documents) Contain(evidence string) (found bool, why string) {
 	return false, "the quote is not in what the model was shown"
 }
 
-// WholeAt returns the paths of the values that a quote equals as a whole, with or without their keys,
+// FindWhole returns the paths of the values that a quote equals as a whole, with or without their keys,
 // as JSON pointers that begin with the name of a document.
-func (ds Documents) WholeAt(quote string) (paths []string) {
+func (ds Documents) FindWhole(quote string) (paths []string) {
 	plain, inner := collapseSpace(quote), Unwrap(quote)
-	key, value := cutMember(inner)
+	key, value := splitMember(inner)
 	for path, text := range ds.scalars() {
 		if HasWord(text) && (text == plain || text == inner || key != "" && strings.HasSuffix(path, pathOf(key)) && strings.Trim(text, `"`) == strings.Trim(value, `"`)) {
 			paths = append(paths, path)
@@ -193,9 +193,9 @@ var member = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[{,\s]*"?([^":=]{1,100}?)"?\s*[:=]\s*(.+?)[},\s]*$`)
 })
 
-// cutMember splits a quote that names a key before the value; both are "" for any other quote. From a path
+// splitMember splits a quote that names a key before the value; both are "" for any other quote. From a path
 // of keys, it takes the last key.
-func cutMember(quote string) (key, value string) {
+func splitMember(quote string) (key, value string) {
 	m := member().FindStringSubmatch(quote)
 	if m == nil {
 		return "", ""
@@ -204,9 +204,9 @@ func cutMember(quote string) (key, value string) {
 	return key[strings.LastIndexAny(key, "./")+1:], m[2]
 }
 
-// cutName returns the possible values of a quote that names a shown key.
-func (ds Documents) cutName(quote string) []string {
-	key, value := cutMember(quote)
+// splitNamed returns the possible values of a quote that names a shown key.
+func (ds Documents) splitNamed(quote string) []string {
+	key, value := splitMember(quote)
 	if value == "" {
 		return nil
 	}

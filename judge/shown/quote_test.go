@@ -21,8 +21,8 @@ type failer interface {
 // shownOf renders a context and data as the judge does.
 func shownOf(t failer, context, data string) Documents {
 	t.Helper()
-	c, err1 := Render(Context, document.Known([]byte(context)), 1000, 12<<10)
-	d, err2 := Render(Data, document.Known([]byte(data)), 4000, 24<<10)
+	c, err1 := Render(Context, document.ReadTrusted([]byte(context)), 1000, 12<<10)
+	d, err2 := Render(Data, document.ReadTrusted([]byte(data)), 4000, 24<<10)
 	if err1 != nil || err2 != nil {
 		t.Fatal(err1, err2)
 	}
@@ -33,7 +33,7 @@ func shownOf(t failer, context, data string) Documents {
 func TestEvidenceIsNoFieldOfTheData(t *testing.T) {
 	t.Parallel()
 	s := shownOf(t, `{"evidence":{"ticket":"open"}}`, `{"evidence":{"tests":{"passed":"12 of 12"}}}`)
-	fetched, err := Render(Evidence, document.Known([]byte(`{"tests":{"passed":"3 of 12"}}`)), 1000, 12<<10)
+	fetched, err := Render(Evidence, document.ReadTrusted([]byte(`{"tests":{"passed":"3 of 12"}}`)), 1000, 12<<10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestEvidenceIsNoFieldOfTheData(t *testing.T) {
 // find looks up a pointer or a quote.
 func (ds Documents) find(evidence string) bool {
 	pointer, _ := ds.FindPointer(evidence)
-	quote, _ := ds.Contain(evidence)
+	quote, _ := ds.Contains(evidence)
 	return pointer || quote
 }
 
@@ -73,7 +73,7 @@ func TestPointersAreNoQuotes(t *testing.T) {
 		"/data/at":       false, "#/data/at": false, "/at": false,
 		"A title of some words": true,
 	} {
-		if got, why := s.Contain(evidence); got != want || got == (why != "") {
+		if got, why := s.Contains(evidence); got != want || got == (why != "") {
 			t.Errorf("%s: %t (%s)", evidence, got, why)
 		}
 	}
@@ -96,15 +96,15 @@ func TestWithinAndWithout(t *testing.T) {
 		{"evidence", "said now", false},
 		{"/data", "said now", true},
 	} {
-		if got, _ := s.Within(c.path).Contain(c.quote); got != c.want {
+		if got, _ := s.Within(c.path).Contains(c.quote); got != c.want {
 			t.Errorf("%s, %s: %t", c.path, c.quote, got)
 		}
 	}
 	rest := s[1].Without(func(name string) bool { return name == "note" })
-	if ok, _ := (Documents{rest}).Contain("said now"); ok || rest.Text != s[1].Text {
+	if ok, _ := (Documents{rest}).Contains("said now"); ok || rest.Text != s[1].Text {
 		t.Errorf("what is left out can be quoted, or the text changed: %s", rest.Text)
 	}
-	if ok, _ := (Documents{rest}).Contain("all of them"); !ok {
+	if ok, _ := (Documents{rest}).Contains("all of them"); !ok {
 		t.Error("the rest cannot be quoted")
 	}
 }
@@ -213,11 +213,11 @@ func TestDocumentsAreShownWhole(t *testing.T) {
 			if !ok || len([]rune(text)) > maxQuote || !HasWord(Unwrap(text)) || text == Masked {
 				continue
 			}
-			if held, why := s.Contain(text); !held {
+			if held, why := s.Contains(text); !held {
 				t.Fatalf("the value %q is no evidence: %s", text, why)
 			}
 		}
-		if held, _ := s.Contain("a quote that cannot be there, 4711"); held {
+		if held, _ := s.Contains("a quote that cannot be there, 4711"); held {
 			t.Fatal("holds what is not there")
 		}
 	})
@@ -228,12 +228,12 @@ func FuzzContain(f *testing.F) {
 		f.Add(seed, `{"comments":"Read sections 1 to 4","n":[1,{"a":"x y"}]}`)
 	}
 	f.Fuzz(func(t *testing.T, evidence, data string) {
-		d, err := Render(Data, document.Known([]byte(data)), 4000, 24<<10)
+		d, err := Render(Data, document.ReadTrusted([]byte(data)), 4000, 24<<10)
 		if err != nil {
 			return
 		}
 		s := Documents{d}
-		held, why := s.Contain(evidence)
+		held, why := s.Contains(evidence)
 		if held == (why != "") {
 			t.Fatalf("%t and %q", held, why)
 		}

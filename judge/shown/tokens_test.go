@@ -64,7 +64,7 @@ func TestContainJSON(t *testing.T) {
 		`{count:12.50,dash:"---"}`:                  false,
 		`"count":12.5,"dash":"---"`:                 false, // different literal
 	} {
-		if got, why := s.Contain(evidence); got != want || got == (why != "") {
+		if got, why := s.Contains(evidence); got != want || got == (why != "") {
 			t.Errorf("%q: %t (%s)", evidence, got, why)
 		}
 	}
@@ -131,7 +131,7 @@ func TestPlainQuotes(t *testing.T) {
 			v = collapseSpace(v)
 			want = want || evidence != "" && (v == evidence || len(evidence) >= minQuote && strings.Contains(v, evidence))
 		}
-		if got, why := s.Contain(evidence); got != want {
+		if got, why := s.Contains(evidence); got != want {
 			t.Fatalf("%q in %s: %t (%s)", evidence, raw, got, why)
 		}
 	})
@@ -167,10 +167,10 @@ func TestMembersHold(t *testing.T) {
 			}
 			forged = append(forged, member)
 		}
-		if held, why := s.Contain(strings.Join(real, ","+space)); !held {
+		if held, why := s.Contains(strings.Join(real, ","+space)); !held {
 			t.Fatalf("%s of %s: %s", real, s[1].Text, why)
 		}
-		if held, _ := s.Contain(strings.Join(forged, ","+space)); held {
+		if held, _ := s.Contains(strings.Join(forged, ","+space)); held {
 			t.Fatalf("%s holds in %s", forged, s[1].Text)
 		}
 	})
@@ -190,7 +190,7 @@ func BenchmarkContainNot(b *testing.B) {
 	s := shownOf(b, `{}`, `{"l":[`+strings.TrimSuffix(strings.Repeat(ones+",", 25), ",")+`]}`)
 	quote := strings.Repeat("1,", 249) + "2]"
 	for b.Loop() {
-		if held, _ := s.Contain(quote); held {
+		if held, _ := s.Contains(quote); held {
 			b.Fatal("it holds")
 		}
 	}

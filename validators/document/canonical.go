@@ -82,7 +82,7 @@ func (v JSON) AppendSorted(dst []byte, leaf func(dst []byte, v JSON) []byte) []b
 			key   string
 			value JSON
 		}
-		var few [fewKeys]member
+		var few [maxLinearKeys]member
 		members := few[:0]
 		for name, value := range v.Members() {
 			members = append(members, member{name.Text(), value})

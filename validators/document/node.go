@@ -24,7 +24,7 @@ type Node struct {
 	parent *Node
 	place  int // index in parent's Items or Members
 	source string
-	index  map[string]int // index of Members by key; nil up to fewKeys members
+	index  map[string]int // index of Members by key; nil up to maxLinearKeys members
 }
 
 // Member is one pair of an object.
@@ -189,7 +189,7 @@ func (n *Node) append(dst []byte) []byte {
 }
 
 // Canonical returns the value in the canonical form of RFC 8785.
-func (n *Node) Canonical() []byte { return Known(n.JSON()).Canonical() }
+func (n *Node) Canonical() []byte { return ReadTrusted(n.JSON()).Canonical() }
 
 // parseTree builds the tree of a JSON text. places holds the position of each cell's value in the text that
 // the JSON was generated from; it is nil if src is the original text.
@@ -248,7 +248,7 @@ func (b *treeBuilder) build(v JSON) *Node {
 		child.parent, child.place = n, i
 		n.Items = append(n.Items, child)
 	}
-	if len(n.Members) > fewKeys {
+	if len(n.Members) > maxLinearKeys {
 		n.index = make(map[string]int, len(n.Members))
 		for i, m := range n.Members {
 			n.index[m.Key] = i

@@ -38,8 +38,8 @@ type reader struct {
 
 var readers = sync.Pool{New: func() any { return new(reader) }}
 
-// fewKeys is the number of keys up to which pairwise comparison is faster than a map.
-const fewKeys = 12
+// maxLinearKeys is the number of keys up to which pairwise comparison is faster than a map.
+const maxLinearKeys = 12
 
 // readCells reads src and then calls use, if it is not nil, with the reader that holds the cells. use must not
 // retain the reader.
@@ -257,8 +257,8 @@ func (r *reader) describeExpected(what string) string {
 	return "expected " + what
 }
 
-// plain marks the bytes that need no escape in a string.
-var plain = func() (t [256]bool) {
+// isPlainByte marks the bytes that need no escape in a string.
+var isPlainByte = func() (t [256]bool) {
 	for c := 0x20; c < 0x80; c++ {
 		t[c] = c != '"' && c != '\\'
 	}
@@ -268,8 +268,8 @@ var plain = func() (t [256]bool) {
 // Constants for scanning a string eight bytes at a time. The fast loop stops at a byte with the high bit
 // set, at a byte below 0x20, at a quote and at a backslash.
 const (
-	ones  = 0x0101010101010101
-	highs = 0x8080808080808080
+	lowBits  = 0x0101010101010101
+	highBits = 0x8080808080808080
 )
 
 func (r *reader) readString() bool {
@@ -279,13 +279,13 @@ func (r *reader) readString() bool {
 	for {
 		for i+8 <= len(src) {
 			x := binary.LittleEndian.Uint64(src[i:])
-			q, b := x^(ones*'"'), x^(ones*'\\')
-			if ((x-ones*0x20)&^x|(q-ones)&^q|(b-ones)&^b|x)&highs != 0 {
+			q, b := x^(lowBits*'"'), x^(lowBits*'\\')
+			if ((x-lowBits*0x20)&^x|(q-lowBits)&^q|(b-lowBits)&^b|x)&highBits != 0 {
 				break
 			}
 			i += 8
 		}
-		for i < len(src) && plain[src[i]] {
+		for i < len(src) && isPlainByte[src[i]] {
 			i++
 		}
 		if i == len(src) {

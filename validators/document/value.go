@@ -79,18 +79,18 @@ func ReadJSON(raw []byte, limits Limits) (JSON, error) {
 	return v, nil
 }
 
-// Known reads JSON that the program wrote or checked before. It accepts any size, and apart from that
+// ReadTrusted reads JSON that the program wrote or checked before. It accepts any size, and apart from that
 // whatever encoding/json accepts. Invalid JSON reads as an absent value.
-func Known(raw []byte) JSON {
-	v, err := ReadJSON(raw, Limits{Bytes: len(raw) + 1, Depth: maxKnownDepth, Lax: true})
+func ReadTrusted(raw []byte) JSON {
+	v, err := ReadJSON(raw, Limits{Bytes: len(raw) + 1, Depth: maxTrustedDepth, Lax: true})
 	if err != nil {
 		return JSON{}
 	}
 	return v
 }
 
-// maxKnownDepth is the maximum depth of encoding/json.
-const maxKnownDepth = 10_000
+// maxTrustedDepth is the maximum depth of encoding/json.
+const maxTrustedDepth = 10_000
 
 // CheckJSON checks that raw is one JSON value under the package's rules. It allocates only for objects with
 // many keys or with escaped keys, and for an error. The error is an *Issue.
@@ -308,10 +308,10 @@ func Index(token string) (int, bool) {
 
 // Finder returns a function that finds a member's value by name. It builds an index if there are many members.
 func (v JSON) Finder() func(name JSON) JSON {
-	if v.Len() <= fewKeys {
+	if v.Len() <= maxLinearKeys {
 		return func(name JSON) JSON {
 			for n, value := range v.Members() {
-				if n.sameText(name) {
+				if n.hasSameText(name) {
 					return value
 				}
 			}
@@ -325,7 +325,7 @@ func (v JSON) Finder() func(name JSON) JSON {
 	return func(name JSON) JSON { return index[string(name.Bytes())] }
 }
 
-func (v JSON) sameText(w JSON) bool {
+func (v JSON) hasSameText(w JSON) bool {
 	if v.Plain() && w.Plain() {
 		return string(v.Raw()) == string(w.Raw())
 	}
@@ -334,13 +334,13 @@ func (v JSON) sameText(w JSON) bool {
 
 // Duplicate returns the first name of an object that repeats an earlier one, or an absent value.
 func (v JSON) Duplicate() JSON {
-	var few [fewKeys]int32
+	var few [maxLinearKeys]int32
 	var seen map[string]struct{}
 	n := 0
 	for name := range v.Members() {
-		if n < fewKeys {
+		if n < maxLinearKeys {
 			for _, at := range few[:n] {
-				if v.childAt(at).sameText(name) {
+				if v.childAt(at).hasSameText(name) {
 					return name
 				}
 			}
@@ -349,7 +349,7 @@ func (v JSON) Duplicate() JSON {
 			continue
 		}
 		if seen == nil {
-			seen = make(map[string]struct{}, 2*fewKeys)
+			seen = make(map[string]struct{}, 2*maxLinearKeys)
 			for _, at := range few {
 				seen[v.childAt(at).Text()] = struct{}{}
 			}
@@ -513,7 +513,7 @@ func AppendQuote(dst []byte, s string) []byte {
 	start := 0
 	for i := 0; i < len(s); i++ {
 		c := s[i]
-		if c >= utf8.RuneSelf || plain[c] {
+		if c >= utf8.RuneSelf || isPlainByte[c] {
 			continue
 		}
 		dst = append(dst, s[start:i]...)

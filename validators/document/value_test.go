@@ -12,14 +12,14 @@ import (
 )
 
 func TestKnownTakesWhatEncodingJSONDoes(t *testing.T) {
-	deep := strings.Repeat("[", maxKnownDepth) + strings.Repeat("]", maxKnownDepth)
+	deep := strings.Repeat("[", maxTrustedDepth) + strings.Repeat("]", maxTrustedDepth)
 	for _, doc := range []string{
 		"", " ", "{", "}", "{}", " { } ", "[]", "[1,]", "[,1]", "[1 2]", `{"a"}`, `{"a":}`, `{"a":1,}`, `{a:1}`, `{"a":1 "b":2}`,
 		"0", "-0", "00", "01", "-", "1.", ".1", "1.5", "1e", "1e+", "1E-7", "1e5", "0x1", "NaN", "+1", "1e999",
 		"true", "tru", "truefalse", "null", "nul", `"`, `"a`, `"\"`, `"\u12"`, `"\u12G4"`, `"\uD83D"`, `"\x"`, "\"\n\"", "\"\x7f\"", `"\/"`, `"\u0000"`,
 		"[1]x", "\ufeff{}", "{}\x00", `{"a":1,"a":2}`, deep, "[" + deep + "]",
 	} {
-		if got, want := Known([]byte(doc)).Kind() != 0, json.Valid([]byte(doc)); got != want {
+		if got, want := ReadTrusted([]byte(doc)).Kind() != 0, json.Valid([]byte(doc)); got != want {
 			t.Errorf("%.60q: accepted %v, encoding/json says %v", doc, got, want)
 		}
 	}
@@ -31,7 +31,7 @@ func FuzzKnown(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
-		v := Known(doc)
+		v := ReadTrusted(doc)
 		valid := json.Valid(doc) && utf8.Valid(doc)
 		if (v.Kind() != 0) != valid {
 			t.Fatalf("%q: accepted %v, encoding/json says %v", doc, v.Kind() != 0, valid)
@@ -53,7 +53,7 @@ func FuzzKnown(f *testing.F) {
 }
 
 func TestFinding(t *testing.T) {
-	v := Known([]byte(`{"a/b":{"c~":[1,{"\u0064":"x\n"}]},"n":null}`))
+	v := ReadTrusted([]byte(`{"a/b":{"c~":[1,{"\u0064":"x\n"}]},"n":null}`))
 	if got := v.At("a/b", "c~", "1", "d"); got.Text() != "x\n" || !got.Is("x\n") || string(got.Raw()) != `"x\n"` {
 		t.Errorf("found %s", got.Raw())
 	}
@@ -84,7 +84,7 @@ func TestEqual(t *testing.T) {
 		{`[1]`, `[1,1]`, false},
 		{"{}", "[]", false},
 	} {
-		a, b := Known([]byte(c.a)), Known([]byte(c.b))
+		a, b := ReadTrusted([]byte(c.a)), ReadTrusted([]byte(c.b))
 		if a.Equal(b) != c.same || b.Equal(a) != c.same {
 			t.Errorf("%q and %q: want same %v", c.a, c.b, c.same)
 		}
@@ -100,17 +100,17 @@ func TestBuilder(t *testing.T) {
 		b.Begin(Array)
 		for range rapid.IntRange(0, 4).Draw(t, "n") {
 			if rapid.Bool().Draw(t, "copy") {
-				b.Copy(Known([]byte(docs.Draw(t, "doc"))))
+				b.Copy(ReadTrusted([]byte(docs.Draw(t, "doc"))))
 				continue
 			}
 			b.Begin(Object)
-			b.Name(Known(AppendQuote(nil, text.Draw(t, "name"))))
+			b.Name(ReadTrusted(AppendQuote(nil, text.Draw(t, "name"))))
 			b.String(text.Draw(t, "value"))
 			b.End()
 		}
 		b.End()
 		got := b.JSON()
-		if read := Known(got.Raw()); string(read.Raw()) != string(got.Raw()) || !reflect.DeepEqual(read.cells, got.cells) {
+		if read := ReadTrusted(got.Raw()); string(read.Raw()) != string(got.Raw()) || !reflect.DeepEqual(read.cells, got.cells) {
 			t.Fatalf("%s: cells %v, want %v", got.Raw(), got.cells, read.cells)
 		}
 	})
@@ -124,7 +124,7 @@ func TestEditKeepsTheRest(t *testing.T) {
 		`{"gone":1}`:        `{}`,
 		`[1e400, "\ud800"]`: `[1e400,"\ud800"]`,
 	} {
-		got := Known([]byte(in)).Edit(func(name string, value JSON) json.RawMessage {
+		got := ReadTrusted([]byte(in)).Edit(func(name string, value JSON) json.RawMessage {
 			switch name {
 			case "name":
 				return json.RawMessage(`"y"`)

@@ -35,7 +35,7 @@ func BenchmarkValidate1KB(b *testing.B) {
 	}
 	good := reviewDocument()
 	bad := bytes.Replace(bytes.Replace(good, []byte(`"priority":3`), []byte(`"priority":9`), 1), []byte(`"id":2`), []byte(`"id":"2"`), 1)
-	decoded := document.Known(good).Any()
+	decoded := document.ReadTrusted(good).Any()
 	run := func(name string, f func() bool) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -47,11 +47,11 @@ func BenchmarkValidate1KB(b *testing.B) {
 		})
 	}
 	valid := func(found []Violation, err error) bool { return err == nil && len(found) == 0 }
-	run("conforms", func() bool { return valid(s.Validate(document.Known(good))) })
-	run("violates", func() bool { found, err := s.Validate(document.Known(bad)); return err == nil && len(found) > 0 })
+	run("conforms", func() bool { return valid(s.Validate(document.ReadTrusted(good))) })
+	run("violates", func() bool { found, err := s.Validate(document.ReadTrusted(bad)); return err == nil && len(found) > 0 })
 	run("baseline_library_decoded", func() bool { return s.library.Validate(decoded) == nil })
 	run("baseline_decode_and_library", func() bool {
-		return s.library.Validate(document.Known(good).Any()) == nil
+		return s.library.Validate(document.ReadTrusted(good).Any()) == nil
 	})
 }
 
@@ -88,7 +88,7 @@ func BenchmarkGate1KB(b *testing.B) {
 		doc := gateDocument(c.order, c.total, c.tags)
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
-			known := document.Known(doc)
+			known := document.ReadTrusted(doc)
 			for b.Loop() {
 				if found, err := s.Validate(known); err != nil || len(found) != c.found {
 					b.Fatal(found, err)

@@ -67,7 +67,7 @@ func (r report) findValue(e *jsonschema.ValidationError) document.JSON {
 	if err != nil {
 		return document.JSON{}
 	}
-	return document.Known(name)
+	return document.ReadTrusted(name)
 }
 
 // findPath returns the value at a JSON pointer, absent if there is none.

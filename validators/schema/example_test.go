@@ -20,7 +20,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	violations, err := s.Validate(document.Known([]byte(`{"reviewers": ["rob"], "due": "tomorrow"}`)))
+	violations, err := s.Validate(document.ReadTrusted([]byte(`{"reviewers": ["rob"], "due": "tomorrow"}`)))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -106,7 +106,7 @@ func TestViolations(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := compile(t, c.schema).Validate(document.Known([]byte(c.doc)))
+			got, err := compile(t, c.schema).Validate(document.ReadTrusted([]byte(c.doc)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,7 +137,7 @@ func TestViolations(t *testing.T) {
 func TestSchemaPath(t *testing.T) {
 	t.Parallel()
 	s := compile(t, `{"$defs":{"a/b":{"properties":{"x":{"minLength":2}}}},"properties":{"o":{"$ref":"#/$defs/a~1b"}}}`)
-	got, err := s.Validate(document.Known([]byte(`{"o":{"x":""}}`)))
+	got, err := s.Validate(document.ReadTrusted([]byte(`{"o":{"x":""}}`)))
 	if err != nil || len(got) != 1 || got[0].SchemaPath != "/properties/o/$ref/properties/x/minLength" {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -151,12 +151,12 @@ func TestViolationsAreBoundedAndStable(t *testing.T) {
 		fmt.Fprintf(&doc, `,"k%04d":1`, i)
 	}
 	raw := json.RawMessage("{" + doc.String()[1:] + "}")
-	first, err := s.Validate(document.Known(raw))
+	first, err := s.Validate(document.ReadTrusted(raw))
 	if err != nil || len(first) != schema.MaxViolations+1 || first[schema.MaxViolations].Message != "and 1980 more violations" {
 		t.Fatalf("%d violations, %v", len(first), err)
 	}
 	for _, list := range []string{"[" + strings.Repeat("1,", 99) + "1]"} {
-		got, err := s.Validate(document.Known([]byte(list)))
+		got, err := s.Validate(document.ReadTrusted([]byte(list)))
 		if err != nil || got[1].Path != "/1" || got[20].Message != "and 80 more violations" {
 			t.Fatalf("got %+v, %v", got, err)
 		}
@@ -174,7 +174,7 @@ func TestUnapplied(t *testing.T) {
 		"endless":         {`{"$defs":{"a":{"$dynamicAnchor":"x","$ref":"#"},"b":{"$dynamicAnchor":"x"}},"$dynamicRef":"#/$defs/a"}`, `{}`},
 		"fine, for scale": {loop, `{"a":{"a":{}}}`},
 	} {
-		_, err := compile(t, c[0]).Validate(document.Known([]byte(c[1])))
+		_, err := compile(t, c[0]).Validate(document.ReadTrusted([]byte(c[1])))
 		if want := !strings.HasPrefix(name, "fine"); errors.Is(err, schema.ErrUnapplied) != want {
 			t.Errorf("%s: %v", name, err)
 		}

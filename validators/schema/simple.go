@@ -10,18 +10,18 @@ import (
 // references holds the keywords that point to another schema.
 var references = map[string]bool{"$ref": true, "$dynamicRef": true, "$recursiveRef": true}
 
-// place is the part of a value to which a keyword applies its schemas. Keywords without a place have no
+// keywordPlace is the part of a value to which a keyword applies its schemas. Keywords without a place have no
 // schema in their value (enum, const, default, examples, ...), or are unknown and not applied.
-type place uint8
+type keywordPlace uint8
 
 const (
-	inPlace  place = iota + 1 // the value itself
-	oneOfTwo                  // the value itself; only one of then and else applies
-	within                    // a member or element, in addition to all others of its kind
-	instead                   // a member or element, at most one of its kind for each value
+	inPlace  keywordPlace = iota + 1 // the value itself
+	oneOfTwo                         // the value itself; only one of then and else applies
+	within                           // a member or element, in addition to all others of its kind
+	instead                          // a member or element, at most one of its kind for each value
 )
 
-var places = map[string]place{
+var keywordPlaces = map[string]keywordPlace{
 	"allOf": inPlace, "anyOf": inPlace, "oneOf": inPlace, "not": inPlace, "if": inPlace, "dependentSchemas": inPlace, "dependencies": inPlace,
 	"then": oneOfTwo, "else": oneOfTwo,
 	"patternProperties": within, "propertyNames": within, "contains": within, "unevaluatedProperties": within, "unevaluatedItems": within, "contentSchema": within,
@@ -105,7 +105,7 @@ func (a *analysis) addSchema(v any, path string) load {
 	either, single := load{}, 0
 	for _, keyword := range sortedKeys(s) {
 		for _, sub := range a.listSchemas(keyword, s[keyword], path+"/"+escapeToken(keyword)) {
-			switch places[keyword] {
+			switch keywordPlaces[keyword] {
 			case inPlace:
 				sum.here, sum.below = sum.here+sub.here, sum.below+sub.below
 			case oneOfTwo:
@@ -135,7 +135,7 @@ func (a *analysis) addSchema(v any, path string) load {
 
 // listSchemas returns the loads of a keyword's schemas.
 func (a *analysis) listSchemas(keyword string, v any, path string) (out []load) {
-	if places[keyword] == 0 {
+	if keywordPlaces[keyword] == 0 {
 		return nil
 	}
 	switch v := v.(type) {

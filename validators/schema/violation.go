@@ -162,8 +162,8 @@ func (r report) failsByType(branch *jsonschema.ValidationError, location string)
 	return false
 }
 
-// maxWays limits how many alternatives a message lists.
-const maxWays = 4
+// maxAlternatives limits how many alternatives a message lists.
+const maxAlternatives = 4
 
 // describeAlternatives lists the alternatives for a value that matches none of them, or more than one of a
 // oneOf.
@@ -187,7 +187,7 @@ func (r report) describeAlternatives(e *jsonschema.ValidationError, keyword stri
 			continue
 		}
 		way := strings.TrimPrefix(first.Message, r.nameSubject(e)+" ")
-		if len(ways) < maxWays && !slices.Contains(ways, way) {
+		if len(ways) < maxAlternatives && !slices.Contains(ways, way) {
 			ways = append(ways, way)
 		}
 	}

@@ -27,7 +27,7 @@ func fuzzCost(f *testing.F, kind script.Kind, size int) {
 			_, _ = p.Check(t.Context(), "agent", script.Owner{ID: "agent"}, []script.Script{{Name: "s", Kind: kind, Source: string(source)}})
 			least = min(least, workerTime(p)-before)
 		}
-		costtest.Bound(t, max(len(source), 64<<10), check)
+		costtest.CheckBound(t, max(len(source), 64<<10), check)
 		for range 2 {
 			if least <= costtest.Time {
 				return

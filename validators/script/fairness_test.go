@@ -22,9 +22,9 @@ func asked(caller, source, data string) script.Batch {
 // The data determine how long byData runs, and whether it kills its worker.
 const byData = "(d) => { if (d.hang) Array.prototype.indexOf.call({length: 2**53-1}, 1); if (d.heavy) for (;;); return true }"
 
-// mostTurns is how many calls of others may start between an honest caller's call and its answer. One or two
+// maxTurns is how many calls of others may start between an honest caller's call and its answer. One or two
 // are normal; the rest allows for a slow machine.
-const mostTurns = 12
+const maxTurns = 12
 
 // A caller with heavy data on a definition does not starve other callers of the same definition: each call is
 // served after a few others, and none fails.
@@ -50,7 +50,7 @@ func TestNoisyNeighbour(t *testing.T) {
 				if err != nil || !r.Results[0].Valid {
 					t.Fatalf("call %d: %+v, %v", n, r, err)
 				}
-				if others := p.Stats().Trips - before - 1; others > mostTurns {
+				if others := p.Stats().Trips - before - 1; others > maxTurns {
 					t.Errorf("call %d waited for %d calls of others", n, others)
 				}
 			}
@@ -86,7 +86,7 @@ func TestNoisyNeighbourOfChecks(t *testing.T) {
 		if problems, err := p.Check(t.Context(), "agent:honest", operators, validators(yes)); err != nil || len(problems) > 0 {
 			t.Fatalf("%v, %v", problems, err)
 		}
-		if others := p.Stats().Trips - before - 1; others > mostTurns {
+		if others := p.Stats().Trips - before - 1; others > maxTurns {
 			t.Errorf("it waited for %d calls of others", others)
 		}
 	}

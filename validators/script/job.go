@@ -55,7 +55,7 @@ func (p *Pool) newJob(op Op, b Batch) (*job, error) {
 			j.recordResult(i, Result{Code: BadSource, Detail: wrong})
 		} else if until, all := p.quarantine.quarantinedUntil(j.offender, s); !until.IsZero() {
 			p.stats.add(&p.stats.Quarantined, 1)
-			if j.offender.isHeld() {
+			if j.offender.appliesToCaller() {
 				return nil, &QuarantineError{RetryAfter: until.Sub(p.cfg.Now())}
 			}
 			j.recordResult(i, Result{Code: Quarantined, Detail: describeQuarantine(until, all)})

@@ -44,14 +44,14 @@ var ErrNoMain = errors.New("main does not begin with worker.Main, so this progra
 	"\tworker.Main(workflow.AnswerLintRequest)\n\n" +
 	"and import github.com/gavel-mcp/gavel/validators/script/worker and github.com/gavel-mcp/gavel/engine/workflow")
 
-var mainSeen atomic.Bool
+var isMainMarked atomic.Bool
 
-// SeeMain records that this program's main begins with worker.Main, which calls it.
-func SeeMain() { mainSeen.Store(true) }
+// MarkMain records that this program's main begins with worker.Main, which calls it.
+func MarkMain() { isMainMarked.Store(true) }
 
 // NewPool returns a pool. It starts no process unless cfg.Warm is set. The error lists all invalid settings.
 func NewPool(cfg Config) (*Pool, error) {
-	if IsWorker(os.Args) || cfg.WorkerPath == "" && !mainSeen.Load() {
+	if IsWorker(os.Args) || cfg.WorkerPath == "" && !isMainMarked.Load() {
 		return nil, ErrNoMain
 	}
 	cfg = cfg.WithDefaults()
@@ -74,17 +74,17 @@ func NewPool(cfg Config) (*Pool, error) {
 	p.life, p.end = context.WithCancel(context.Background())
 	p.eval.queue = fairshare.New(fairshare.Config{Permits: cfg.Workers, PerCaller: cfg.PerCaller, Waiting: cfg.Queue, Wait: cfg.Wait})
 	p.check.queue = fairshare.New(fairshare.Config{Permits: 1, Waiting: cfg.Queue, Wait: cfg.Wait})
-	p.eval.name, p.eval.size, p.eval.stays, p.eval.last = WorkerName, cfg.Workers, cfg.IdleTime, cfg.LastIdleTime
-	p.check.name, p.check.size, p.check.stays, p.check.last = CheckerName, 1, checkerStays, checkerStays
+	p.eval.name, p.eval.size, p.eval.idleTime, p.eval.last = WorkerName, cfg.Workers, cfg.IdleTime, cfg.LastIdleTime
+	p.check.name, p.check.size, p.check.idleTime, p.check.last = CheckerName, 1, checkerIdleTime, checkerIdleTime
 	if cfg.Warm {
 		p.warmUp(&p.eval)
 	}
 	return p, nil
 }
 
-// checkerStays is how long an idle worker for checks is kept. Checks come in bursts, when a server starts or a
+// checkerIdleTime is how long an idle worker for checks is kept. Checks come in bursts, when a server starts or a
 // user writes a definition, and are rare otherwise.
-const checkerStays = time.Second
+const checkerIdleTime = time.Second
 
 // maxCallHead is how much longer than MaxInput a Call may be, because it contains the tool's name in addition
 // to the arguments.
@@ -172,7 +172,7 @@ func (p *Pool) runJob(ctx context.Context, l *workerSet, j *job) (unhardened []s
 		if j.expireOverdue() {
 			continue
 		}
-		if unhardened, err = p.askOnce(ctx, l, j); err != nil {
+		if unhardened, err = p.exchangeOnce(ctx, l, j); err != nil {
 			return nil, err
 		}
 	}
@@ -182,8 +182,8 @@ func (p *Pool) runJob(ctx context.Context, l *workerSet, j *job) (unhardened []s
 	return unhardened, nil
 }
 
-// askOnce sends the prepared request of a job to one worker.
-func (p *Pool) askOnce(ctx context.Context, l *workerSet, j *job) ([]string, error) {
+// exchangeOnce sends the prepared request of a job to one worker.
+func (p *Pool) exchangeOnce(ctx context.Context, l *workerSet, j *job) ([]string, error) {
 	w, release, err := p.leaseWorker(ctx, l, j.caller)
 	if err != nil {
 		return nil, err
@@ -197,7 +197,7 @@ func (p *Pool) askOnce(ctx context.Context, l *workerSet, j *job) ([]string, err
 	MeterOf(ctx).AddWorked(time.Since(began))
 	p.stats.add(&p.stats.Scripts, j.reached)
 	if why == alive {
-		p.giveBack(l, w)
+		p.returnWorker(l, w)
 		if j.badInput != "" {
 			return nil, fmt.Errorf("%w: %s", ErrInput, j.badInput)
 		}

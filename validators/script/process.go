@@ -38,8 +38,8 @@ const (
 	vanished               // killed by something outside this program
 )
 
-func (c exitReason) String() string {
-	return [...]string{"alive", "out of time", "cancelled", "discarded", "out of memory", "garbled", "crashed", "vanished"}[c]
+func (r exitReason) String() string {
+	return [...]string{"alive", "out of time", "cancelled", "discarded", "out of memory", "garbled", "crashed", "vanished"}[r]
 }
 
 // process is one worker. Only the goroutine that has leased it may call its methods, except kill.
@@ -250,7 +250,7 @@ func (p *process) awaitExit(lingers exitReason) exitReason {
 		return why
 	}
 	switch code := p.cmd.ProcessState.ExitCode(); {
-	case code == ExitMemory, code == ExitFatal && saysOutOfMemory(p.lastOutput):
+	case code == ExitMemory, code == ExitFatal && isOutOfMemoryText(p.lastOutput):
 		return outOfMemory
 	case code == ExitStuck:
 		return outOfTime
@@ -268,9 +268,9 @@ func (p *process) readLastOutput() {
 	p.lastOutput = strings.TrimSpace(Clean(string(buf[:n]), MaxNote))
 }
 
-// saysOutOfMemory recognises the messages of the Go runtime for a failed allocation or stack growth. The
+// isOutOfMemoryText recognises the messages of the Go runtime for a failed allocation or stack growth. The
 // runtime often cannot print more at that point.
-func saysOutOfMemory(words string) bool {
+func isOutOfMemoryText(words string) bool {
 	for _, sign := range []string{"out of memory", "cannot allocate memory", "stack exceeds", "stack overflow", "failed to create new OS thread"} {
 		if strings.Contains(words, sign) {
 			return true

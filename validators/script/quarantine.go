@@ -39,18 +39,18 @@ func findOffender(caller string, owner Owner) offender {
 	return offender{owner: owner.ID, caller: caller}
 }
 
-// isHeld reports whether quarantine applies to the caller rather than to the script itself.
-func (p offender) isHeld() bool { return p.owner == "" || p.caller != "" }
+// appliesToCaller reports whether quarantine applies to the caller rather than to the script itself.
+func (o offender) appliesToCaller() bool { return o.owner == "" || o.caller != "" }
 
 // logAttr returns the offender for the log.
-func (p offender) logAttr() slog.Attr {
+func (o offender) logAttr() slog.Attr {
 	switch {
-	case p.owner == "":
-		return slog.String("caller", p.caller)
-	case p.caller == "":
-		return slog.String("owner", p.owner)
+	case o.owner == "":
+		return slog.String("caller", o.caller)
+	case o.caller == "":
+		return slog.String("owner", o.owner)
 	}
-	return slog.Group("", slog.String("owner", p.owner), slog.String("caller", p.caller))
+	return slog.Group("", slog.String("owner", o.owner), slog.String("caller", o.caller))
 }
 
 // strikeKey identifies one script of an offender, or all of them.
@@ -114,7 +114,7 @@ func (q *quarantine) countStrike(c strikeKey, allowed int, now time.Time) bool {
 	}
 	r.strikes = nil
 	r.until = now.Add(q.ownerPeriod)
-	if c.isHeld() {
+	if c.appliesToCaller() {
 		r.until = now.Add(q.callerPeriod)
 	}
 	return true

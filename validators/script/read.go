@@ -67,7 +67,7 @@ func (p *Pool) Read(ctx context.Context, caller string, request []byte) ([]byte,
 	}
 	defer release()
 	if !w.reads {
-		p.giveBack(&p.check, w)
+		p.returnWorker(&p.check, w)
 		return nil, ErrNoReader
 	}
 	p.stats.add(&p.stats.Trips, 1)
@@ -75,7 +75,7 @@ func (p *Pool) Read(ctx context.Context, caller string, request []byte) ([]byte,
 	answer, why, cause := w.requestReport(ctx, request, p.cfg.Read)
 	MeterOf(ctx).AddWorked(time.Since(began))
 	if why == alive {
-		p.giveBack(&p.check, w)
+		p.returnWorker(&p.check, w)
 		return answer, cause
 	}
 	p.recordDeath(&p.check, w, why, cause, offender{caller: caller})

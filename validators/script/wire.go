@@ -174,27 +174,27 @@ func decodeHead(content []byte, head any) (rest []byte, err error) {
 }
 
 // AppendTo appends the request to a frame.
-func (q *Request) AppendTo(b []byte) []byte {
-	q.Sizes = [5]int{len(q.Data), len(q.Context), len(q.Evidence), len(q.Call), len(q.Document)}
-	b = appendHead(b, q)
-	return append(append(append(append(append(b, q.Data...), q.Context...), q.Evidence...), q.Call...), q.Document...)
+func (r *Request) AppendTo(b []byte) []byte {
+	r.Sizes = [5]int{len(r.Data), len(r.Context), len(r.Evidence), len(r.Call), len(r.Document)}
+	b = appendHead(b, r)
+	return append(append(append(append(append(b, r.Data...), r.Context...), r.Evidence...), r.Call...), r.Document...)
 }
 
 // Decode fills the request from a frame's content. The documents alias it.
-func (q *Request) Decode(content []byte) error {
-	*q = Request{}
-	rest, err := decodeHead(content, q)
+func (r *Request) Decode(content []byte) error {
+	*r = Request{}
+	rest, err := decodeHead(content, r)
 	if err != nil {
 		return err
 	}
-	for i, part := range [...]*[]byte{&q.Data, &q.Context, &q.Evidence, &q.Call, &q.Document} {
-		n := q.Sizes[i]
+	for i, part := range [...]*[]byte{&r.Data, &r.Context, &r.Evidence, &r.Call, &r.Document} {
+		n := r.Sizes[i]
 		if n < 0 || n > len(rest) {
 			return fmt.Errorf("%w: a request that is cut short", errFrame)
 		}
 		*part, rest = rest[:n:n], rest[n:]
 	}
-	if len(rest) > 0 || q.Op != OpRun && q.Op != OpCheck && q.Op != OpRead || q.Routes < 0 || q.Routes > len(q.Sources) {
+	if len(rest) > 0 || r.Op != OpRun && r.Op != OpCheck && r.Op != OpRead || r.Routes < 0 || r.Routes > len(r.Sources) {
 		return fmt.Errorf("%w: not a request", errFrame)
 	}
 	return nil

@@ -17,21 +17,21 @@ var errClosed = errors.New("the pool is closed")
 
 // workerSet is a set of workers with its own queue.
 type workerSet struct {
-	queue   *fairshare.Queue
-	name    string // of its processes
-	size    int    // target number of workers; after a script has killed one, one more is kept as a spare
-	mu      sync.Mutex
-	idle    []*process // most recently used last
-	count   int        // processes, idle and leased
-	warming bool
-	stays   time.Duration // how long an idle worker is kept
-	last    time.Duration // how long the last idle worker is kept
-	looking bool          // a timer for ending idle workers is set
+	queue    *fairshare.Queue
+	name     string // of its processes
+	size     int    // target number of workers; after a script has killed one, one more is kept as a spare
+	mu       sync.Mutex
+	idle     []*process // most recently used last
+	count    int        // processes, idle and leased
+	warming  bool
+	idleTime time.Duration // how long an idle worker is kept
+	last     time.Duration // how long the last idle worker is kept
+	looking  bool          // a timer for ending idle workers is set
 }
 
 // leaseWorker waits in the caller's line for a worker. release ends the lease.
 func (p *Pool) leaseWorker(ctx context.Context, l *workerSet, caller string) (w *process, release func(), err error) {
-	release, err = p.waitTurn(ctx, l, caller)
+	release, err = p.waitInLine(ctx, l, caller)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -62,8 +62,8 @@ func (p *Pool) takeWorker(ctx context.Context, l *workerSet) (*process, error) {
 	return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// waitTurn waits in the caller's line. The error wraps ErrUnavailable or is ctx's.
-func (p *Pool) waitTurn(ctx context.Context, l *workerSet, caller string) (release func(), err error) {
+// waitInLine waits in the caller's line. The error wraps ErrUnavailable or is ctx's.
+func (p *Pool) waitInLine(ctx context.Context, l *workerSet, caller string) (release func(), err error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -87,36 +87,36 @@ func (p *Pool) waitTurn(ctx context.Context, l *workerSet, caller string) (relea
 	return nil, ctx.Err()
 }
 
-func (l *workerSet) popIdle() *process {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.idle) == 0 {
+func (s *workerSet) popIdle() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.idle) == 0 {
 		return nil
 	}
-	w := l.idle[len(l.idle)-1]
-	l.idle = l.idle[:len(l.idle)-1]
+	w := s.idle[len(s.idle)-1]
+	s.idle = s.idle[:len(s.idle)-1]
 	return w
 }
 
-// giveBack returns a worker to the set, or discards it if it is leaving or due for recycling.
-func (p *Pool) giveBack(l *workerSet, w *process) {
+// returnWorker returns a worker to the set, or discards it if it is leaving or due for recycling.
+func (p *Pool) returnWorker(l *workerSet, w *process) {
 	if w.leaving || w.calls >= p.cfg.Recycle {
 		p.stats.add(&p.stats.Recycled, 1)
 		w.kill(discarded)
 		p.discardWorker(l, w)
 	} else {
-		p.putBack(l, w)
+		p.addIdle(l, w)
 	}
 }
 
-func (p *Pool) putBack(l *workerSet, w *process) {
+func (p *Pool) addIdle(l *workerSet, w *process) {
 	w.idleSince = time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.idle = append(l.idle, w)
 	if !l.looking {
 		l.looking = true
-		time.AfterFunc(l.stays, func() { p.endIdle(l) })
+		time.AfterFunc(l.idleTime, func() { p.endIdle(l) })
 	}
 }
 
@@ -140,23 +140,23 @@ func (p *Pool) endIdle(l *workerSet) {
 }
 
 // popOverdue removes the longest idle worker if its time is up. Otherwise it returns the delay until the next
-// check, or 0 if no worker is idle; then the next putBack sets a timer.
-func (l *workerSet) popOverdue() (w *process, next time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.idle) == 0 {
-		l.looking = false
+// check, or 0 if no worker is idle; then the next addIdle sets a timer.
+func (s *workerSet) popOverdue() (w *process, next time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.idle) == 0 {
+		s.looking = false
 		return nil, 0
 	}
-	stays := l.stays
-	if len(l.idle) == 1 {
-		stays = l.last
+	stays := s.idleTime
+	if len(s.idle) == 1 {
+		stays = s.last
 	}
-	if next = stays - time.Since(l.idle[0].idleSince); next > 0 {
-		return nil, min(next, l.stays) // by then there may be another idle worker
+	if next = stays - time.Since(s.idle[0].idleSince); next > 0 {
+		return nil, min(next, s.idleTime) // by then there may be another idle worker
 	}
-	w = l.idle[0]
-	l.idle = slices.Delete(l.idle, 0, 1)
+	w = s.idle[0]
+	s.idle = slices.Delete(s.idle, 0, 1)
 	return w, 0
 }
 
@@ -174,7 +174,7 @@ func (p *Pool) warmUp(l *workerSet) {
 		l.warming = false
 		l.mu.Unlock()
 		if err == nil {
-			p.putBack(l, w)
+			p.addIdle(l, w)
 		} else if p.life.Err() == nil {
 			p.cfg.Logger.Warn("script worker did not start", slog.Any("error", err))
 		}

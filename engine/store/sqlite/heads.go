@@ -183,7 +183,7 @@ func (h *heads) afterCommit(done bool, changes []committed) {
 	}
 }
 
-// claim applies a change of this process. Callers must hold the lock.
+// take applies a change of this process. Callers must hold the lock.
 func (h *heads) take(c committed) {
 	if c.rules {
 		h.ruleHead = nil

@@ -39,7 +39,7 @@ func takeTurns(s *sqlite.Store, in io.Reader, out io.Writer) {
 	}
 }
 
-// mu holds what was read before a turn and what was acknowledged in it.
+// turn holds what was read before a turn and what was acknowledged in it.
 type turn struct {
 	Read, Made record.Instance
 	Rules      int64 // as read

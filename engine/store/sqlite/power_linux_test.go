@@ -244,7 +244,7 @@ func tool(name string, args ...string) error {
 	return nil
 }
 
-// mustTruncate puts the store under load for a while, copies the image while the process is stopped, and returns what had been
+// cut puts the store under load for a while, copies the image while the process is stopped, and returns what had been
 // acknowledged.
 func (d *disk) cut(t *testing.T, role string) (acks map[string][]acked, total int) {
 	t.Helper()

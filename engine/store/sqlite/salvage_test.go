@@ -114,7 +114,7 @@ func harmed(t testing.TB, harm func([]byte) []byte) string {
 	return path
 }
 
-// isLogSaved salvages a file and opens the result.
+// saved salvages a file and opens the result.
 func saved(t testing.TB, path string) (sqlite.Salvaged, *sqlite.Store) {
 	t.Helper()
 	before, err := os.ReadFile(path)

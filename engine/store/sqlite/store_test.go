@@ -67,7 +67,7 @@ func newPath(t testing.TB) string { return filepath.Join(t.TempDir(), "a store?#
 
 func openAt(t testing.TB, path string) *sqlite.Store {
 	t.Helper()
-	s, err := sqlite.OpenIndexing(context.Background(), sqlite.Config{Path: path}, time.Hour) // restart enough on any machine
+	s, err := sqlite.OpenIndexing(context.Background(), sqlite.Config{Path: path}, time.Hour) // long enough on any machine
 	if err != nil {
 		t.Fatal(err)
 	}

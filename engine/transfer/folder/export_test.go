@@ -234,7 +234,7 @@ func act(rt *rapid.T, h *house, id, what, data string, checkpoints map[string][]
 	var err error
 	switch what {
 	case "?validate":
-		_, err = h.Validate(ctx, agent, engine.AdvanceRequest{ID: id, Action: "note", Data: document.Known([]byte(data))})
+		_, err = h.Validate(ctx, agent, engine.AdvanceRequest{ID: id, Action: "note", Data: document.ReadTrusted([]byte(data))})
 	case "?checkpoint":
 		var cp engine.CheckpointResult
 		if cp, err = h.Checkpoint(ctx, operator, engine.CheckpointRequest{ID: id, Description: "d", Metadata: json.RawMessage(data)}); err == nil {
@@ -251,7 +251,7 @@ func act(rt *rapid.T, h *house, id, what, data string, checkpoints map[string][]
 	case "?cancel":
 		_, err = h.Cancel(ctx, agent, engine.CancelRequest{ID: id, Reason: "r"})
 	default:
-		_, err = h.Advance(ctx, agent, engine.AdvanceRequest{ID: id, Action: what, Data: document.Known([]byte(data))})
+		_, err = h.Advance(ctx, agent, engine.AdvanceRequest{ID: id, Action: what, Data: document.ReadTrusted([]byte(data))})
 	}
 	switch engine.CodeOf(err) {
 	case "", engine.CodeNothingToUndo, engine.CodeInstanceEnded, engine.CodeConflict:

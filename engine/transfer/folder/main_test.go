@@ -168,7 +168,7 @@ func (h *house) sound() {
 
 func (h *house) advance(id, action, data string) engine.AdvanceResult {
 	h.t.Helper()
-	r, err := h.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(data))})
+	r, err := h.Advance(context.Background(), agent, engine.AdvanceRequest{ID: id, Action: action, Data: document.ReadTrusted([]byte(data))})
 	if err != nil {
 		h.t.Fatal(err)
 	}

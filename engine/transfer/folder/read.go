@@ -376,7 +376,7 @@ func (o *object) takeText(names ...string) (text string) {
 
 func (o *object) takeObject(names ...string) json.RawMessage {
 	name, value := o.take(names...)
-	if value != nil && document.Known(value).Kind() != document.Object {
+	if value != nil && document.ReadTrusted(value).Kind() != document.Object {
 		o.addError("%q is not an object", name)
 	}
 	return value

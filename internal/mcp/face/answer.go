@@ -38,10 +38,10 @@ type errorAnswer struct {
 // times as long.
 const maxText = 1 << 20
 
-// answer returns the answer of a tool; refused marks a move that did not happen. The text is the content as JSON,
+// newResult returns the answer of a tool; refused marks a move that did not happen. The text is the content as JSON,
 // unless that exceeds maxText. Structured content is returned too if the text is not the JSON, or if the tool is listed
 // with an output schema: the protocol then requires it.
-func (f *Face) answer(content any, refused bool) (*mcp.CallToolResult, error) {
+func (f *Face) newResult(content any, refused bool) (*mcp.CallToolResult, error) {
 	doc, err := document.Marshal(content)
 	if err != nil {
 		return nil, fmt.Errorf("encode the answer: %w", err)
@@ -65,8 +65,8 @@ func recoverError(err *error) {
 	}
 }
 
-// answerError returns the answer of a tool for an error.
-func (f *Face) answerError(ctx context.Context, op *operation.Operation, err error) (*mcp.CallToolResult, error) {
+// newErrorResult returns the answer of a tool for an error.
+func (f *Face) newErrorResult(ctx context.Context, op *operation.Operation, err error) (*mcp.CallToolResult, error) {
 	e := f.explain(ctx, op.Tool.Name, err)
 	content := errorContent{Error: errorAnswer{
 		Code: e.Code, Message: e.Message, Hint: e.Hint, Path: e.Path, Retryable: operation.CodeInfo(e.Code).Retryable, Issues: e.Issues,
@@ -81,7 +81,7 @@ func (f *Face) answerError(ctx context.Context, op *operation.Operation, err err
 	if op == operation.ConfigureJudge.Operation {
 		content.Success, content.Message = new(bool), e.Error()
 	}
-	return f.answer(content, true)
+	return f.newResult(content, true)
 }
 
 // explain returns an error as clients see it, and logs it if it is a defect.

@@ -55,7 +55,7 @@ func (c completer) instances(ctx context.Context, prefix, workflow string) (*mcp
 // completePrefix returns the listed names with the prefix, at most as many as the protocol allows.
 func completePrefix[T any](ctx context.Context, f *Face, prefix string, listed []T, name func(T) string, next string, err error) (*mcp.Completion, error) {
 	if err != nil {
-		return nil, f.rpc(ctx, "completion", err)
+		return nil, f.newRPCError(ctx, "completion", err)
 	}
 	const most = 100
 	out := &mcp.Completion{}

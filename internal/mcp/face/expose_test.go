@@ -227,7 +227,7 @@ func TestExposedExpress(t *testing.T) {
 					t.Errorf("isError is %v: %v", failed, content)
 				}
 				for key, want := range c.content {
-					if got, _ := document.Marshal(content[key]); !document.Known(got).Equal(document.Known([]byte(want))) {
+					if got, _ := document.Marshal(content[key]); !document.ReadTrusted(got).Equal(document.ReadTrusted([]byte(want))) {
 						t.Errorf("%s is %s, want %s", key, got, want)
 					}
 				}
@@ -252,7 +252,7 @@ func onlyInstance(t *testing.T, e *engine.Engine) string {
 
 func advance(t *testing.T, e *engine.Engine, id string, actions ...string) error {
 	for _, action := range actions {
-		r, err := e.Advance(t.Context(), localOperator, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(`{"by":"ops"}`))})
+		r, err := e.Advance(t.Context(), localOperator, engine.AdvanceRequest{ID: id, Action: action, Data: document.ReadTrusted([]byte(`{"by":"ops"}`))})
 		if err != nil || !r.Decision.Applied {
 			return fmt.Errorf("%s: %v, %w", action, r.Decision, err)
 		}

@@ -44,7 +44,7 @@ func (f *Face) callExtra(ctx context.Context, p engine.Principal, c wire.Call) (
 		return nil, false, nil
 	}
 	if out, err = f.runExtra(ctx, x, c); err != nil {
-		out, err = f.answerError(ctx, x.Like, err)
+		out, err = f.newErrorResult(ctx, x.Like, err)
 	}
 	return out, true, err
 }
@@ -54,7 +54,7 @@ func (f *Face) runExtra(ctx context.Context, x operation.Extra, c wire.Call) (ou
 	if _, err := operation.ReadObject(c.Arguments, "arguments are"); err != nil {
 		return nil, err //nolint:wrapcheck // an *engine.Error
 	}
-	meta := document.Known(c.Meta)
+	meta := document.ReadTrusted(c.Meta)
 	key := meta.Get(metaKey)
 	if key.Kind() != 0 && key.Kind() != document.String {
 		return nil, &engine.Error{
@@ -69,7 +69,7 @@ func (f *Face) runExtra(ctx context.Context, x operation.Extra, c wire.Call) (ou
 	if err != nil {
 		return nil, err //nolint:wrapcheck // an *engine.Error
 	}
-	return f.answer(content, refused)
+	return f.newResult(content, refused)
 }
 
 // reporter returns a function that sends progress to the client; nil if the client gave no token.

@@ -85,11 +85,11 @@ func (c Config) validate() error {
 
 // Face serves one engine: to one client over stdio, or to many over HTTP.
 type Face struct {
-	cfg      Config
-	wire     *wire.Wire
-	tools    catalog
-	tickets  tickets
-	rewriter *strings.Replacer // of tool names in texts
+	cfg          Config
+	wire         *wire.Wire
+	tools        catalog
+	elicitations elicitations
+	rewriter     *strings.Replacer // of tool names in texts
 }
 
 // New returns a Face with every tool, resource and prompt registered.
@@ -99,11 +99,11 @@ func New(cfg Config) (*Face, error) {
 	if cfg.States == nil {
 		cfg.States = clientstate.New()
 	}
-	f := &Face{cfg: cfg, tools: newCatalog(cfg), tickets: tickets{cfg.States, cfg.ElicitTimeout}}
+	f := &Face{cfg: cfg, tools: newCatalog(cfg), elicitations: elicitations{cfg.States, cfg.ElicitTimeout}}
 	f.rewriter = f.tools.rewriter()
 	told := instructions
 	if cfg.Reviews {
-		told += fmt.Sprintf(reviewInstructions, f.whereToLook())
+		told += fmt.Sprintf(reviewInstructions, f.statusTools())
 	}
 	protocol := wire.Config{
 		Info: mcp.Implementation{Name: "gavel", Title: "gavel", Version: cfg.Version},

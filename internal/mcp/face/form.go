@@ -20,8 +20,8 @@ const (
 	// formKey names the form among the inputs that a call requests.
 	formKey = "review"
 	// Limits on the agent's data and on the judge's texts in a form, in bytes.
-	mostData  = 4000
-	mostWords = 1000
+	maxFormData = 4000
+	maxFormText = 1000
 )
 
 // formSchema has no default: clients fill in defaults, and no one may approve just by pressing enter.
@@ -41,11 +41,11 @@ func reviewForm(v engine.ReviewView) mcp.ElicitationParams {
 	}
 	b.WriteString(".\n")
 	if v.Description != "" {
-		fmt.Fprintf(&b, "Purpose of the action: %s\n", truncateText(v.Description, mostWords))
+		fmt.Fprintf(&b, "Purpose of the action: %s\n", truncateText(v.Description, maxFormText))
 	}
-	fmt.Fprintf(&b, "Why the judge does not approve it: %s\n", truncateText(operation.Objections(v.Escalation.Decision), mostWords))
+	fmt.Fprintf(&b, "Why the judge does not approve it: %s\n", truncateText(operation.DescribeRefusal(v.Escalation.Decision), maxFormText))
 	fmt.Fprintf(&b, "Full review: gavel review show %s\n", v.ID)
-	fmt.Fprintf(&b, "The agent's data: %s", truncateText(string(v.Data), mostData))
+	fmt.Fprintf(&b, "The agent's data: %s", truncateText(string(v.Data), maxFormData))
 	return mcp.ElicitationParams{Message: b.String(), RequestedSchema: formSchema}
 }
 
@@ -102,7 +102,7 @@ func readForm(raw json.RawMessage) (formAnswer, error) {
 		return formAnswer{}, errUnusable
 	}
 	reason := textOf(content["reason"])
-	out := formAnswer{judge.Outcome(textOf(content["decision"])), strings.TrimSpace(truncateText(reason, mostWords))}
+	out := formAnswer{judge.Outcome(textOf(content["decision"])), strings.TrimSpace(truncateText(reason, maxFormText))}
 	if out.decision != judge.Approve && out.decision != judge.Reject || !strings.ContainsFunc(reason, isVisible) {
 		return formAnswer{}, errUnusable
 	}

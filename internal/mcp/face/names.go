@@ -19,18 +19,18 @@ const (
 
 func (n ToolNames) isKnown() bool { return n == Auto || n == Dotted || n == Underscore }
 
-// dotless lists words in client names. These clients omit a tool with a dot in its name, or reject the whole request
+// clientsWithoutDots lists words in client names. These clients omit a tool with a dot in its name, or reject the whole request
 // because of it:
 //   - Claude Desktop (barryw/ImmichMCP#4)
 //   - Copilot in its CLI and in JetBrains' editors (github/copilot-cli#2581)
 //   - Codex (openai/codex#8174)
 //   - Cursor (bavix/gripmock#875, webstudio-is/webstudio#5960)
 //   - the AI SDK's client, which passes names to the provider unchanged
-var dotless = []string{"claude-ai", "claude-desktop", "claude desktop", "copilot", "codex", "cursor", "ai-sdk"}
+var clientsWithoutDots = []string{"claude-ai", "claude-desktop", "claude desktop", "copilot", "codex", "cursor", "ai-sdk"}
 
-func refusesDots(client string) bool {
+func rejectsDots(client string) bool {
 	client = strings.ToLower(client)
-	for _, word := range dotless {
+	for _, word := range clientsWithoutDots {
 		if strings.Contains(client, word) {
 			return true
 		}
@@ -45,7 +45,7 @@ func (f *Face) underscores(ctx context.Context) bool {
 		return f.cfg.ToolNames == Underscore
 	}
 	c := wire.ClientOf(ctx)
-	return refusesDots(c.Name) || c.Remote && c.Name == ""
+	return rejectsDots(c.Name) || c.Remote && c.Name == ""
 }
 
 // styleNames converts the tool names in a text to the client's style.

@@ -20,9 +20,9 @@ func (f *Face) addPrompt() {
 		mcp.WithArgument("type", mcp.ArgumentDescription("The workflow to start.")),
 		mcp.WithArgument("id", mcp.ArgumentDescription("The instance to continue, instead of starting one.")),
 	), func(ctx context.Context, req mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-		begin, err := f.begin(ctx, req.Params.Arguments["type"], req.Params.Arguments["id"])
+		begin, err := f.firstStep(ctx, req.Params.Arguments["type"], req.Params.Arguments["id"])
 		if err != nil {
-			return nil, f.rpc(ctx, "prompt "+promptFollow, err)
+			return nil, f.newRPCError(ctx, "prompt "+promptFollow, err)
 		}
 		return mcp.NewGetPromptResult("Follow a workflow", []mcp.PromptMessage{
 			mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(begin+f.styleNames(ctx, followRules))),
@@ -30,8 +30,8 @@ func (f *Face) addPrompt() {
 	})
 }
 
-// begin returns the first step: continuing an instance, starting one of a workflow, or choosing a workflow.
-func (f *Face) begin(ctx context.Context, workflow, id string) (string, error) {
+// firstStep returns the first step: continuing an instance, starting one of a workflow, or choosing a workflow.
+func (f *Face) firstStep(ctx context.Context, workflow, id string) (string, error) {
 	switch {
 	case id != "":
 		s, err := f.cfg.Engine.StatusAt(ctx, callerOf(ctx), id, engine.When{})

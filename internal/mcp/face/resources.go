@@ -108,14 +108,14 @@ func subjectOf(uri string) string {
 
 // Look returns the position of a resource. It returns an error if the resource does not exist or cannot be subscribed
 // to.
-func (f *Face) Look(ctx context.Context, uri string) (s wire.Sight, err error) {
+func (f *Face) Look(ctx context.Context, uri string) (s wire.ResourcePosition, err error) {
 	defer recoverError(&err)
 	kind, _, _ := strings.Cut(strings.TrimPrefix(uri, scheme), "/")
 	id := subjectOf(uri)
 	s.Until = map[string]time.Time{}
 	var reviews []engine.ReviewSummary
 	switch {
-	case id == "" || !strings.HasPrefix(uri, scheme) || !isFollowed(uri):
+	case id == "" || !strings.HasPrefix(uri, scheme) || !isSubscribable(uri):
 	case kind == "instances":
 		r, err := f.cfg.Engine.StatusAt(ctx, callerOf(ctx), id, engine.When{})
 		if err != nil {
@@ -143,8 +143,8 @@ func (f *Face) Look(ctx context.Context, uri string) (s wire.Sight, err error) {
 	return s, nil
 }
 
-// isFollowed reports whether a URI has the form of a resource that clients can subscribe to.
-func isFollowed(uri string) bool {
+// isSubscribable reports whether a URI has the form of a resource that clients can subscribe to.
+func isSubscribable(uri string) bool {
 	segments := strings.Split(strings.TrimPrefix(uri, scheme), "/")
 	switch len(segments) {
 	case 2:
@@ -161,7 +161,7 @@ func (f *Face) Feed() *engine.Feed { return f.cfg.Engine.Feed() }
 
 // Explain converts an error about a resource, for which older protocol versions have a special code.
 func (f *Face) Explain(ctx context.Context, what string, err error) *wire.Error {
-	e := f.rpc(ctx, what, err)
+	e := f.newRPCError(ctx, what, err)
 	switch engine.CodeOf(err) {
 	case engine.CodeUnknownWorkflow, engine.CodeUnknownInstance, engine.CodeUnknownReview:
 		if !wire.ClientOf(ctx).Modern {
@@ -172,8 +172,8 @@ func (f *Face) Explain(ctx context.Context, what string, err error) *wire.Error 
 	return e
 }
 
-// rpc converts an error where the protocol has no error result: for prompts and completions.
-func (f *Face) rpc(ctx context.Context, what string, err error) *wire.Error {
+// newRPCError converts an error where the protocol has no error result: for prompts and completions.
+func (f *Face) newRPCError(ctx context.Context, what string, err error) *wire.Error {
 	e := f.explain(ctx, what, err)
 	code := mcp.INVALID_PARAMS
 	switch e.Code {

@@ -28,8 +28,8 @@ var toolsets = map[Toolset][]*operation.Operation{
 	},
 }
 
-func (s Toolset) isKnown() bool { return s == AllTools || toolsets[s] != nil }
+func (t Toolset) isKnown() bool { return t == AllTools || toolsets[t] != nil }
 
-func (s Toolset) has(op *operation.Operation) bool {
-	return s == AllTools || slices.Contains(toolsets[s], op)
+func (t Toolset) has(op *operation.Operation) bool {
+	return t == AllTools || slices.Contains(toolsets[t], op)
 }

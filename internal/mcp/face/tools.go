@@ -142,7 +142,7 @@ func (f *Face) Call(ctx context.Context, p engine.Principal, c wire.Call) (*mcp.
 	}
 	out, err := f.run(ctx, op, c)
 	if err != nil {
-		return f.answerError(ctx, op, err)
+		return f.newErrorResult(ctx, op, err)
 	}
 	return out, nil
 }
@@ -156,7 +156,7 @@ func (f *Face) run(ctx context.Context, op *operation.Operation, c wire.Call) (o
 	if op == operation.Advance.Operation {
 		return f.advance(ctx, c.Arguments, c.MultiRoundTripParams, *req.(*engine.AdvanceRequest)) //nolint:forcetypeassert // its request
 	}
-	res, err := f.callOf(ctx).AskWatched(ctx, op, req, reporter(ctx, document.Known(c.Meta).Get("progressToken")))
+	res, err := f.callOf(ctx).AskWatched(ctx, op, req, reporter(ctx, document.ReadTrusted(c.Meta).Get("progressToken")))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // an *engine.Error
 	}
@@ -170,5 +170,5 @@ func (f *Face) callOf(ctx context.Context) operation.Call {
 
 // show answers with the result of an operation.
 func (f *Face) show(op *operation.Operation, res any) (*mcp.CallToolResult, error) {
-	return f.answer(op.Show(res), op.Refused != nil && op.Refused(res))
+	return f.newResult(op.Show(res), op.Refused != nil && op.Refused(res))
 }

@@ -247,7 +247,7 @@ func TestSubscriptionsShareOneReader(t *testing.T) {
 		if i == 1 { // all follow the feed by now
 			read, looks = s.read.Load(), e.looks.Load()
 		}
-		if _, err := e.Advance(t.Context(), engine.Principal{ID: "local:agent", Role: engine.RoleAgent}, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(`{"to":"all"}`))}); err != nil {
+		if _, err := e.Advance(t.Context(), engine.Principal{ID: "local:agent", Role: engine.RoleAgent}, engine.AdvanceRequest{ID: id, Action: action, Data: document.ReadTrusted([]byte(`{"to":"all"}`))}); err != nil {
 			t.Fatal(err)
 		}
 		for _, w := range clients {

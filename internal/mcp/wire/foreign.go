@@ -86,7 +86,7 @@ func (w *Wire) answerForeign(r *request, m message) (outcome, bool) {
 	case methodReadResource:
 		ask.Kind = Resource
 	case methodComplete:
-		ref := document.Known(m.params).Get("ref")
+		ref := document.ReadTrusted(m.params).Get("ref")
 		ask.Kind, ask.Name = Prompt, ref.Get("name").Text()
 		if ref.Get("type").Is("ref/resource") {
 			ask.Kind, ask.Name = Template, ref.Get("uri").Text()
@@ -103,7 +103,7 @@ func (w *Wire) answerForeign(r *request, m message) (outcome, bool) {
 	case reply.Error != nil:
 		return w.relayError(r.ctx, m.method, reply.Error), true
 	}
-	result := document.Known(reply.Result) // Raw also puts it on one line
+	result := document.ReadTrusted(reply.Result) // Raw also puts it on one line
 	if result.Kind() != document.Object {
 		return outcome{err: w.explain(r.ctx, m.method, fmt.Errorf("a reply whose result is %s", result.Kind()))}, true
 	}
@@ -114,7 +114,7 @@ func (w *Wire) answerForeign(r *request, m message) (outcome, bool) {
 }
 
 func (w *Wire) relayError(ctx context.Context, method string, raw json.RawMessage) outcome {
-	doc := document.Known(raw)
+	doc := document.ReadTrusted(raw)
 	e := &Error{Message: doc.Get("message").Text(), raw: doc.Raw()}
 	if json.Unmarshal(doc.Get("code").Raw(), &e.Code) != nil || len(raw) > maxAnswer {
 		return outcome{err: w.explain(ctx, method, fmt.Errorf("a reply of %d bytes whose error has no code, or is too large", len(raw)))}
@@ -181,7 +181,7 @@ func (w *Wire) list(r *request, m message, kind Kind, member string) outcome {
 	if err != nil {
 		return outcome{err: w.explain(r.ctx, m.method, err)}
 	}
-	return outcome{result: document.Known(own).Edit(func(name string, value document.JSON) json.RawMessage {
+	return outcome{result: document.ReadTrusted(own).Edit(func(name string, value document.JSON) json.RawMessage {
 		doc := value.Raw()
 		if name != member {
 			return doc
@@ -203,7 +203,7 @@ func adaptToEra(modern bool, kind Kind, definition json.RawMessage) json.RawMess
 	if modern || kind != Tool || !bytes.Contains(definition, []byte(`"outputSchema"`)) {
 		return definition
 	}
-	return document.Known(definition).Edit(func(name string, value document.JSON) json.RawMessage {
+	return document.ReadTrusted(definition).Edit(func(name string, value document.JSON) json.RawMessage {
 		if name == "outputSchema" && !value.Get("type").Is("object") {
 			return nil
 		}

@@ -25,10 +25,10 @@ import (
 // that checks Host and Origin. That layer stores the caller's identity in the request's context (auth.NewContext).
 // Requests without an identity are rejected.
 type Endpoint struct {
-	wire     *Wire
-	sessions *table
-	streams  *fairshare.Queue
-	turn     chan struct{} // shared by the watches of all sessions
+	wire      *Wire
+	sessions  *sessionTable
+	streams   *fairshare.Queue
+	checkLock chan struct{} // shared by the watches of all sessions
 
 	ending  context.Context //nolint:containedctx // not a request's: it ends when streams must end
 	endAll  context.CancelFunc
@@ -38,7 +38,7 @@ type Endpoint struct {
 // Handler returns a handler that serves the wire over HTTP. Callers must call Close when done with it.
 func (w *Wire) Handler() *Endpoint {
 	e := &Endpoint{
-		wire: w, sessions: newTable(w.cfg.Limits), streams: newPlaces(w.cfg.Limits.Streams, w.cfg.Limits.StreamsEach), turn: make(chan struct{}, 1),
+		wire: w, sessions: newTable(w.cfg.Limits), streams: newSlots(w.cfg.Limits.Streams, w.cfg.Limits.StreamsEach), checkLock: make(chan struct{}, 1),
 	}
 	e.ending, e.endAll = context.WithCancel(context.Background())
 	e.sweeper.Go(e.sweep)
@@ -50,7 +50,7 @@ func (w *Wire) Handler() *Endpoint {
 func (e *Endpoint) EndStreams() {
 	e.endAll()
 	for _, s := range e.sessions.all() {
-		s.asks.end()
+		s.requester.end()
 	}
 }
 
@@ -63,8 +63,8 @@ func (e *Endpoint) Close() {
 	}
 }
 
-// Held returns the number of open sessions and streams.
-func (e *Endpoint) Held() int { return e.sessions.places.Stats().Held + e.streams.Stats().Held }
+// CountOpen returns the number of open sessions and streams.
+func (e *Endpoint) CountOpen() int { return e.sessions.slots.Stats().Held + e.streams.Stats().Held }
 
 func (e *Endpoint) sweep() {
 	idle := e.wire.cfg.Limits.Idle
@@ -112,80 +112,80 @@ func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.get()
 	default:
 		if s := x.session(); s != nil {
-			defer e.sessions.done(s)
+			defer e.sessions.release(s)
 			e.sessions.remove(s)
 			writeJSON(w, http.StatusOK, nil)
 		}
 	}
 }
 
-func (x *exchange) refuse(status int, err *Error) { writeJSON(x.w, status, err.line(x.id)) }
+func (ex *exchange) refuse(status int, err *Error) { writeJSON(ex.w, status, err.line(ex.id)) }
 
 // hasUnknownVersion rejects a request whose header names an unknown protocol version, and reports whether it did.
 // Versions with initialize may omit the header.
-func (x *exchange) hasUnknownVersion() bool {
-	version := x.r.Header.Get(mcp.HeaderProtocolVersion)
+func (ex *exchange) hasUnknownVersion() bool {
+	version := ex.r.Header.Get(mcp.HeaderProtocolVersion)
 	if version == "" || mcp.IsValidProtocolVersion(version) {
 		return false
 	}
-	x.refuse(http.StatusBadRequest, invalidRequest("The server does not support the protocol version in the header.", "It supports "+strings.Join(mcp.ValidProtocolVersions, ", ")+"."))
+	ex.refuse(http.StatusBadRequest, invalidRequest("The server does not support the protocol version in the header.", "It supports "+strings.Join(mcp.ValidProtocolVersions, ", ")+"."))
 	return true
 }
 
 // session returns the session that a request names. If there is none, it answers the request and returns nil.
-func (x *exchange) session() *remoteSession {
-	values := x.r.Header.Values(mcp.HeaderSessionID)
+func (ex *exchange) session() *remoteSession {
+	values := ex.r.Header.Values(mcp.HeaderSessionID)
 	if len(values) != 1 || values[0] == "" {
-		x.refuse(http.StatusBadRequest, invalidAs("session_required", "The request names no session.",
+		ex.refuse(http.StatusBadRequest, invalidAs("session_required", "The request names no session.",
 			"Begin with initialize and send the Mcp-Session-Id of its answer once, or use protocol version "+mcp.LATEST_PROTOCOL_VERSION+"."))
 		return nil
 	}
-	s := x.sessions.use(values[0], x.who.ID)
+	s := ex.sessions.acquire(values[0], ex.who.ID)
 	if s == nil {
-		x.refuse(http.StatusNotFound, invalidAs("unknown_session", "There is no such session.", "Begin a new one with initialize."))
+		ex.refuse(http.StatusNotFound, invalidAs("unknown_session", "There is no such session.", "Begin a new one with initialize."))
 	}
 	return s
 }
 
-// takesEvents reports whether the client accepts an event stream. A client that does not gets its answer as JSON,
+// acceptsEvents reports whether the client accepts an event stream. A client that does not gets its answer as JSON,
 // without the notifications that would precede it.
-func (x *exchange) takesEvents() bool { return listen.AcceptQuality(x.r, "text/event-stream") > 0 }
+func (ex *exchange) acceptsEvents() bool { return listen.AcceptQuality(ex.r, "text/event-stream") > 0 }
 
-func (x *exchange) refuseEvents() {
-	x.refuse(http.StatusNotAcceptable, invalidAs("not_acceptable", "The client does not accept a stream of events.", "Send Accept: text/event-stream."))
+func (ex *exchange) refuseEvents() {
+	ex.refuse(http.StatusNotAcceptable, invalidAs("not_acceptable", "The client does not accept a stream of events.", "Send Accept: text/event-stream."))
 }
 
-func (x *exchange) get() {
-	if !x.takesEvents() {
-		x.refuseEvents()
+func (ex *exchange) get() {
+	if !ex.acceptsEvents() {
+		ex.refuseEvents()
 		return
 	}
-	s := x.session()
+	s := ex.session()
 	if s == nil {
 		return
 	}
-	defer x.sessions.done(s)
-	if x.r.Header.Get(mcp.HeaderLastEventID) != "" { // events have no ids: a new stream announces again any change that may be lost
-		x.refuse(http.StatusBadRequest, invalidRequest("The server cannot resume from this event.", "Open the stream without Last-Event-ID."))
+	defer ex.sessions.release(s)
+	if ex.r.Header.Get(mcp.HeaderLastEventID) != "" { // events have no ids: a new stream announces again any change that may be lost
+		ex.refuse(http.StatusBadRequest, invalidRequest("The server cannot resume from this event.", "Open the stream without Last-Event-ID."))
 		return
 	}
-	release, ok := x.mayStream()
+	release, ok := ex.reserveStream()
 	if !ok {
 		return
 	}
 	defer release()
-	ctx, end := x.streamContext()
+	ctx, end := ex.streamContext()
 	defer end()
-	out := x.reply(end)
-	l := &listening{write: out.send, end: end, ended: make(chan struct{})}
-	before, again := x.sessions.listen(s, l)
+	out := ex.reply(end)
+	l := &sessionStream{write: out.send, end: end, ended: make(chan struct{})}
+	before, again := ex.sessions.listen(s, l)
 	defer close(l.ended)
-	defer x.sessions.unlisten(s, l)
+	defer ex.sessions.unlisten(s, l)
 	if before != nil {
 		before.end()
 		<-before.ended
 	}
-	lists := x.wire.changingLists(x.who.Principal, nil)
+	lists := ex.wire.changingLists(ex.who.Principal, nil)
 	out.open()
 	if again {
 		s.watch.announceAgain()
@@ -198,14 +198,14 @@ func (x *exchange) get() {
 	out.finish(0, nil)
 }
 
-// mayStream reserves a stream. If that is not possible, it answers the request and returns false.
-func (x *exchange) mayStream() (release func(), ok bool) {
-	if x.ending.Err() != nil {
-		x.refuse(http.StatusServiceUnavailable, errEnding())
+// reserveStream reserves a stream. If that is not possible, it answers the request and returns false.
+func (ex *exchange) reserveStream() (release func(), ok bool) {
+	if ex.ending.Err() != nil {
+		ex.refuse(http.StatusServiceUnavailable, errEnding())
 		return nil, false
 	}
-	if release, ok = x.streams.TryAcquire(x.who.ID); !ok {
-		x.refuse(http.StatusTooManyRequests, errStreams())
+	if release, ok = ex.streams.TryAcquire(ex.who.ID); !ok {
+		ex.refuse(http.StatusTooManyRequests, errStreams())
 	}
 	return release, ok
 }
@@ -220,91 +220,91 @@ func errEnding() *Error {
 
 // streamContext returns a context that ends with the server, at the stream's maximum lifetime, or when the credential
 // expires.
-func (x *exchange) streamContext() (context.Context, context.CancelFunc) {
-	until := time.Now().Add(x.wire.cfg.Limits.Stream)
-	if !x.who.Expires.IsZero() && x.who.Expires.Before(until) {
-		until = x.who.Expires
+func (ex *exchange) streamContext() (context.Context, context.CancelFunc) {
+	until := time.Now().Add(ex.wire.cfg.Limits.Stream)
+	if !ex.who.Expires.IsZero() && ex.who.Expires.Before(until) {
+		until = ex.who.Expires
 	}
-	ctx, cancel := context.WithDeadline(x.r.Context(), until)
-	stop := context.AfterFunc(x.ending, cancel)
+	ctx, cancel := context.WithDeadline(ex.r.Context(), until)
+	stop := context.AfterFunc(ex.ending, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-func (x *exchange) reply(end context.CancelFunc) *reply {
+func (ex *exchange) reply(end context.CancelFunc) *reply {
 	return &reply{
-		w: x.w, plain: !x.takesEvents(), end: end, alive: x.wire.cfg.Limits.Alive, stop: make(chan struct{}),
-		valid: func() bool { return x.wire.cfg.StillValid(x.r.Context(), x.who) },
+		w: ex.w, plain: !ex.acceptsEvents(), end: end, alive: ex.wire.cfg.Limits.Alive, stop: make(chan struct{}),
+		valid: func() bool { return ex.wire.cfg.StillValid(ex.r.Context(), ex.who) },
 	}
 }
 
-func (x *exchange) post() {
-	if err, status := checkHeaders(x.r); err != nil {
-		x.refuse(status, err)
+func (ex *exchange) post() {
+	if err, status := checkHeaders(ex.r); err != nil {
+		ex.refuse(status, err)
 		return
 	}
-	body, err, status := x.read()
+	body, err, status := ex.read()
 	if err != nil {
-		x.refuse(status, err)
+		ex.refuse(status, err)
 		return
 	}
-	if x.message, err = parseMessage(body); err != nil {
-		x.refuse(http.StatusBadRequest, err)
+	if ex.message, err = parseMessage(body); err != nil {
+		ex.refuse(http.StatusBadRequest, err)
 		return
 	}
-	version := x.protocol.ProtocolVersion()
-	x.modern = x.modern || mcp.IsModernProtocol(version)
+	version := ex.protocol.ProtocolVersion()
+	ex.modern = ex.modern || mcp.IsModernProtocol(version)
 	switch {
-	case x.modern && x.method == methodCancelled: // in 2026-07-28, closing the connection cancels the request
-		x.accept()
-	case x.modern && x.response: // 2026-07-28 has no server requests
-		x.refuseAnswer()
-	case x.modern:
-		if err := x.checkModern(version); err != nil {
-			x.refuse(http.StatusBadRequest, err)
+	case ex.modern && ex.method == methodCancelled: // in 2026-07-28, closing the connection cancels the request
+		ex.accept()
+	case ex.modern && ex.response: // 2026-07-28 has no server requests
+		ex.rejectReply()
+	case ex.modern:
+		if err := ex.checkModern(version); err != nil {
+			ex.refuse(http.StatusBadRequest, err)
 			return
 		}
-		x.answer(x.newSession(nil), nil)
-	case x.method == methodInitialize && x.id == nil:
-		x.refuse(http.StatusBadRequest, invalidRequest("initialize has no id.", "It is a request, so send an id."))
-	case x.method == methodInitialize:
-		x.initialize()
-	case x.hasUnknownVersion():
+		ex.answer(ex.newSession(nil), nil)
+	case ex.method == methodInitialize && ex.id == nil:
+		ex.refuse(http.StatusBadRequest, invalidRequest("initialize has no id.", "It is a request, so send an id."))
+	case ex.method == methodInitialize:
+		ex.initialize()
+	case ex.hasUnknownVersion():
 	default:
-		if s := x.session(); s != nil {
-			defer x.sessions.done(s)
-			x.inSession(s)
+		if s := ex.session(); s != nil {
+			defer ex.sessions.release(s)
+			ex.handleInSession(s)
 		}
 	}
 }
 
-func (x *exchange) accept() { writeJSON(x.w, http.StatusAccepted, nil) }
+func (ex *exchange) accept() { writeJSON(ex.w, http.StatusAccepted, nil) }
 
-// refuseAnswer rejects a client's answer that matches no pending question. It accepts an empty answer, which clients
+// rejectReply rejects a client's answer that matches no pending question. It accepts an empty answer, which clients
 // send in reply to a ping.
-func (x *exchange) refuseAnswer() {
-	if result := string(x.result); result == "{}" || result == "null" {
-		x.accept()
+func (ex *exchange) rejectReply() {
+	if result := string(ex.result); result == "{}" || result == "null" {
+		ex.accept()
 		return
 	}
-	x.refuse(http.StatusBadRequest, invalidRequest("No question with this id is waiting for an answer.", "It came too late, or belongs to another session."))
+	ex.refuse(http.StatusBadRequest, invalidRequest("No question with this id is waiting for an answer.", "It came too late, or belongs to another session."))
 }
 
-// inSession handles a message in a session, for protocol versions with initialize.
-func (x *exchange) inSession(s *remoteSession) {
+// handleInSession handles a message in a session, for protocol versions with initialize.
+func (ex *exchange) handleInSession(s *remoteSession) {
 	switch {
-	case x.response && s.asks.deliver(x.message):
-		x.accept()
-	case x.response:
-		x.refuseAnswer()
-	case x.method == methodCancelled:
-		if x.cancels != nil && checkID(x.cancels) == nil {
-			if end, ok := s.running.Load(idKey(x.cancels)); ok {
+	case ex.response && s.requester.deliver(ex.message):
+		ex.accept()
+	case ex.response:
+		ex.rejectReply()
+	case ex.method == methodCancelled:
+		if ex.cancels != nil && checkID(ex.cancels) == nil {
+			if end, ok := s.running.Load(idKey(ex.cancels)); ok {
 				(*end.(*context.CancelFunc))() //nolint:forcetypeassert // stored by answer
 			}
 		}
-		x.accept()
+		ex.accept()
 	default:
-		x.answer(s.session, &s.running)
+		ex.answer(s.session, &s.running)
 	}
 }
 
@@ -325,8 +325,8 @@ func checkHeaders(r *http.Request) (err *Error, status int) {
 }
 
 // read returns the body, up to the maximum message size.
-func (x *exchange) read() (body []byte, err *Error, status int) {
-	body, bad := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, int64(x.wire.cfg.Limits.MaxLine)))
+func (ex *exchange) read() (body []byte, err *Error, status int) {
+	body, bad := io.ReadAll(http.MaxBytesReader(ex.w, ex.r.Body, int64(ex.wire.cfg.Limits.MaxLine)))
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(bad, &large):
@@ -341,8 +341,8 @@ func (x *exchange) read() (body []byte, err *Error, status int) {
 }
 
 // checkModern checks the headers in which 2026-07-28 repeats parts of the message for proxies in front of a server.
-func (x *exchange) checkModern(version string) *Error {
-	h := x.r.Header
+func (ex *exchange) checkModern(version string) *Error {
+	h := ex.r.Header
 	mismatch := func(reason string) *Error {
 		return newError(mcp.HEADER_MISMATCH, "header_mismatch", reason, "Send the headers of protocol version "+mcp.LATEST_PROTOCOL_VERSION+" with the same values as the message.")
 	}
@@ -355,34 +355,34 @@ func (x *exchange) checkModern(version string) *Error {
 		return newError(codeInvalidParams, "invalid_request", "The member params._meta has no "+mcp.MetaKeyProtocolVersion+".", "Send the protocol version with every request.")
 	case header != version:
 		return mismatch("The header " + mcp.HeaderProtocolVersion + " and the message name different versions.")
-	case x.id == nil || !mcp.IsValidProtocolVersion(version):
+	case ex.id == nil || !mcp.IsValidProtocolVersion(version):
 		return nil // an unknown version is rejected later, with the list of supported versions
 	}
-	if err := mcp.ValidateStandardHeaders(h.Get, version, mcp.MCPMethod(x.method), x.params); err != nil {
+	if err := mcp.ValidateStandardHeaders(h.Get, version, mcp.MCPMethod(ex.method), ex.params); err != nil {
 		return mismatch(asSentence(err))
 	}
-	if x.method != methodCallTool {
+	if ex.method != methodCallTool {
 		return nil
 	}
-	tool := x.findTool()
+	tool := ex.findTool()
 	if tool == nil || !bytes.Contains(tool.RawInputSchema, []byte("x-mcp-header")) {
 		return nil
 	}
-	if err := mcp.ValidateParamHeadersLookup(lookupIn(h), tool, x.params); err != nil {
+	if err := mcp.ValidateParamHeadersLookup(lookupIn(h), tool, ex.params); err != nil {
 		return mismatch(asSentence(err))
 	}
 	return nil
 }
 
 // findTool returns the called tool, or nil if there is none. The call itself then reports the error.
-func (x *exchange) findTool() *mcp.Tool {
-	if f := x.wire.cfg.Foreign; f != nil {
-		if item, ok := f.Find(x.r.Context(), Tool, x.name); ok {
-			return &mcp.Tool{RawInputSchema: document.Known(item.JSON).Get("inputSchema").Raw()}
+func (ex *exchange) findTool() *mcp.Tool {
+	if f := ex.wire.cfg.Foreign; f != nil {
+		if item, ok := f.Find(ex.r.Context(), Tool, ex.name); ok {
+			return &mcp.Tool{RawInputSchema: document.ReadTrusted(item.JSON).Get("inputSchema").Raw()}
 		}
 	}
-	tools, _ := x.wire.cfg.Tools.List(x.r.Context(), x.who.Principal)
-	if i := slices.IndexFunc(tools, func(t mcp.Tool) bool { return t.Name == x.name }); i >= 0 {
+	tools, _ := ex.wire.cfg.Tools.List(ex.r.Context(), ex.who.Principal)
+	if i := slices.IndexFunc(tools, func(t mcp.Tool) bool { return t.Name == ex.name }); i >= 0 {
 		return &tools[i]
 	}
 	return nil
@@ -403,86 +403,86 @@ func asSentence(err error) string { return strings.TrimSuffix(err.Error(), ".") 
 
 func (e *Endpoint) newSession(write func(line []byte) error) *session {
 	s := e.wire.newSession(true, write)
-	s.watch.turn = e.turn
+	s.watch.checkLock = e.checkLock
 	return s
 }
 
-func (x *exchange) initialize() {
-	if x.ending.Err() != nil {
-		x.refuse(http.StatusServiceUnavailable, errEnding())
+func (ex *exchange) initialize() {
+	if ex.ending.Err() != nil {
+		ex.refuse(http.StatusServiceUnavailable, errEnding())
 		return
 	}
-	release, ok := x.sessions.places.TryAcquire(x.who.ID)
+	release, ok := ex.sessions.slots.TryAcquire(ex.who.ID)
 	if !ok {
-		if idle := x.sessions.idle(x.who.ID, time.Minute); len(idle) > 0 {
-			x.sessions.remove(idle[0])
+		if idle := ex.sessions.idle(ex.who.ID, time.Minute); len(idle) > 0 {
+			ex.sessions.remove(idle[0])
 		}
-		if release, ok = x.sessions.places.TryAcquire(x.who.ID); !ok {
-			x.refuse(http.StatusTooManyRequests, newError(codeNotNow, "too_many_sessions", "Too many sessions are open.", "End those that are not needed, with DELETE."))
+		if release, ok = ex.sessions.slots.TryAcquire(ex.who.ID); !ok {
+			ex.refuse(http.StatusTooManyRequests, newError(codeNotNow, "too_many_sessions", "Too many sessions are open.", "End those that are not needed, with DELETE."))
 			return
 		}
 	}
-	s := &remoteSession{principal: x.who.ID, release: release}
-	s.session = x.newSession(func(line []byte) error { return x.sessions.write(s, line) })
-	out := x.wire.answer(&request{session: s.session, ctx: x.r.Context(), write: func([]byte) error { return errReplyOver }}, x.message)
+	s := &remoteSession{principal: ex.who.ID, release: release}
+	s.session = ex.newSession(func(line []byte) error { return ex.sessions.write(s, line) })
+	out := ex.wire.answer(&request{session: s.session, ctx: ex.r.Context(), write: func([]byte) error { return errReplyOver }}, ex.message)
 	if out.err != nil {
 		release()
-		x.refuse(http.StatusOK, out.err)
+		ex.refuse(http.StatusOK, out.err)
 		return
 	}
-	x.sessions.add(s)
-	if x.ending.Err() != nil {
-		s.asks.end() // EndStreams has already run
+	ex.sessions.add(s)
+	if ex.ending.Err() != nil {
+		s.requester.end() // EndStreams has already run
 	}
-	x.w.Header().Set(mcp.HeaderSessionID, s.id)
-	writeJSON(x.w, http.StatusOK, out.line(x.id, false))
+	ex.w.Header().Set(mcp.HeaderSessionID, s.id)
+	writeJSON(ex.w, http.StatusOK, out.line(ex.id, false))
 }
 
 // answer answers a valid message. If running is not nil, the client can cancel the request.
-func (x *exchange) answer(s *session, running *sync.Map) {
-	if x.id == nil { // the server acts on no notification except cancellation
-		x.accept()
+func (ex *exchange) answer(s *session, running *sync.Map) {
+	if ex.id == nil { // the server acts on no notification except cancellation
+		ex.accept()
 		return
 	}
-	listens := x.method == methodListen && x.modern
-	begin := func() (context.Context, context.CancelFunc) { return context.WithCancel(x.r.Context()) }
-	if listens && !x.takesEvents() {
-		x.refuseEvents()
+	listens := ex.method == methodListen && ex.modern
+	begin := func() (context.Context, context.CancelFunc) { return context.WithCancel(ex.r.Context()) }
+	if listens && !ex.acceptsEvents() {
+		ex.refuseEvents()
 		return
 	}
 	if listens {
-		release, ok := x.mayStream()
+		release, ok := ex.reserveStream()
 		if !ok {
 			return
 		}
 		defer release()
-		if !listen.CountAsStream(x.r.Context()) {
-			x.refuse(http.StatusTooManyRequests, errStreams())
+		if !listen.CountAsStream(ex.r.Context()) {
+			ex.refuse(http.StatusTooManyRequests, errStreams())
 			return
 		}
-		begin = x.streamContext
+		begin = ex.streamContext
 	}
 	ctx, end := begin()
 	defer end()
 	if running != nil {
-		key := idKey(x.id)
+		key := idKey(ex.id)
 		running.Store(key, &end)
 		defer running.CompareAndDelete(key, &end)
 	}
-	out := x.reply(end)
+	out := ex.reply(end)
 	if s.watch.write == nil {
 		s.watch.write = out.send
 	}
-	done := x.wire.answer(&request{session: s, ctx: ctx, write: out.send}, x.message)
+	done := ex.wire.answer(&request{session: s, ctx: ctx, write: out.send}, ex.message)
 	if listens && ctx.Err() != nil {
 		out.finish(0, nil)
 		return
 	}
 	status := http.StatusOK
-	if x.modern && done.err != nil {
+	if ex.modern && done.err != nil {
 		status = statusOf(done.err.Code)
 	}
-	out.finish(status, done.line(x.id, x.method == methodCallTool))
+	out.finish(status, done.line(ex.id, ex.method == methodCallTool))
 }
 
 // statusOf returns the HTTP status for an error in protocol version 2026-07-28. Proxies in front of a server can act on

@@ -22,44 +22,44 @@ type remoteSession struct {
 	// The fields below are guarded by the table's mutex.
 	last     time.Time // time of last use
 	busy     int       // number of open requests and streams
-	stream   *listening
+	stream   *sessionStream
 	listened bool // the session has had a stream before
 }
 
-// listening is the single stream over which a session receives changes.
-type listening struct {
+// sessionStream is the single stream over which a session receives changes.
+type sessionStream struct {
 	write func(line []byte) error
 	end   context.CancelFunc
 	ended chan struct{}
 }
 
-// table holds the open sessions.
-type table struct {
-	places *fairshare.Queue
+// sessionTable holds the open sessions.
+type sessionTable struct {
+	slots *fairshare.Queue
 
 	mu sync.Mutex
 	of map[string]*remoteSession
 }
 
-// newPlaces returns a queue that admits a total number of sessions or streams, and a number for each principal.
-func newPlaces(all, each int) *fairshare.Queue {
+// newSlots returns a queue that admits a total number of sessions or streams, and a number for each principal.
+func newSlots(all, each int) *fairshare.Queue {
 	return fairshare.New(fairshare.Config{Permits: all, PerCaller: each})
 }
 
-func newTable(l Limits) *table {
-	return &table{places: newPlaces(l.Sessions, l.SessionsEach), of: map[string]*remoteSession{}}
+func newTable(l Limits) *sessionTable {
+	return &sessionTable{slots: newSlots(l.Sessions, l.SessionsEach), of: map[string]*remoteSession{}}
 }
 
 // add registers a session under a new id.
-func (t *table) add(s *remoteSession) {
+func (t *sessionTable) add(s *remoteSession) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.id, s.last = rand.Text(), time.Now()
 	t.of[s.id] = s
 }
 
-// use returns the principal's session with this id and marks it busy, or returns nil if there is none.
-func (t *table) use(id, principal string) *remoteSession {
+// acquire returns the principal's session with this id and marks it busy, or returns nil if there is none.
+func (t *sessionTable) acquire(id, principal string) *remoteSession {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.of[id]
@@ -71,8 +71,8 @@ func (t *table) use(id, principal string) *remoteSession {
 	return s
 }
 
-// done marks the end of a use.
-func (t *table) done(s *remoteSession) {
+// release marks the end of a use.
+func (t *sessionTable) release(s *remoteSession) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.busy--
@@ -80,7 +80,7 @@ func (t *table) done(s *remoteSession) {
 }
 
 // remove ends a session and its stream. Further calls have no effect.
-func (t *table) remove(s *remoteSession) {
+func (t *sessionTable) remove(s *remoteSession) {
 	t.mu.Lock()
 	known, l := t.of[s.id] == s, s.stream
 	delete(t.of, s.id)
@@ -90,14 +90,14 @@ func (t *table) remove(s *remoteSession) {
 		return
 	}
 	s.release()
-	s.asks.end()
+	s.requester.end()
 	if l != nil {
 		l.end()
 	}
 }
 
 // listen makes l the session's stream. It returns the stream that l replaces, and whether the session ever had one.
-func (t *table) listen(s *remoteSession, l *listening) (before *listening, again bool) {
+func (t *sessionTable) listen(s *remoteSession, l *sessionStream) (before *sessionStream, again bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before, again = s.stream, s.listened
@@ -106,7 +106,7 @@ func (t *table) listen(s *remoteSession, l *listening) (before *listening, again
 }
 
 // unlisten removes l unless another stream has replaced it.
-func (t *table) unlisten(s *remoteSession, l *listening) {
+func (t *sessionTable) unlisten(s *remoteSession, l *sessionStream) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s.stream == l {
@@ -115,7 +115,7 @@ func (t *table) unlisten(s *remoteSession, l *listening) {
 }
 
 // write writes to the session's current stream.
-func (t *table) write(s *remoteSession, line []byte) error {
+func (t *sessionTable) write(s *remoteSession, line []byte) error {
 	t.mu.Lock()
 	l := s.stream
 	t.mu.Unlock()
@@ -127,7 +127,7 @@ func (t *table) write(s *remoteSession, line []byte) error {
 
 // idle returns a principal's sessions that have been unused for longer than since, longest unused first. An empty
 // principal selects all.
-func (t *table) idle(principal string, since time.Duration) []*remoteSession {
+func (t *sessionTable) idle(principal string, since time.Duration) []*remoteSession {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var idle []*remoteSession
@@ -140,7 +140,7 @@ func (t *table) idle(principal string, since time.Duration) []*remoteSession {
 	return idle
 }
 
-func (t *table) all() []*remoteSession {
+func (t *sessionTable) all() []*remoteSession {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Values(t.of))

@@ -11,21 +11,21 @@ func TestIdleSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sessions := newTable(Limits{Sessions: 3, SessionsEach: 3})
 		begin := func() string {
-			s := &remoteSession{session: &session{asks: newAsker()}, principal: "ann"}
+			s := &remoteSession{session: &session{requester: newRequester()}, principal: "ann"}
 			sessions.add(s)
 			return s.id
 		}
 		used, idle := begin(), begin()
 		for range 3 {
 			time.Sleep(4 * time.Minute) //nolint:forbidigo // within synctest's clock
-			if sessions.use(used, "bob") != nil {
+			if sessions.acquire(used, "bob") != nil {
 				t.Fatal("a session is its principal's")
 			}
-			s := sessions.use(used, "ann")
+			s := sessions.acquire(used, "ann")
 			if s == nil {
 				t.Fatal("a session that is used has ended")
 			}
-			sessions.done(s)
+			sessions.release(s)
 		}
 		if got := sessions.idle("", 10*time.Minute); len(got) != 1 || got[0].id != idle {
 			t.Errorf("idle for ten minutes: %v, want %s", got, idle)

@@ -125,10 +125,10 @@ func (r *reply) comment() error {
 	return r.write([]byte(":\n\n"))
 }
 
-// apart is the minimum time between a notification and the final message, so that a client on a busy machine reads
+// minGap is the minimum time between a notification and the final message, so that a client on a busy machine reads
 // the notification first. When the TypeScript SDK reads the answer, it drops the progress handler before it delivers
 // notifications from the same chunk.
-const apart = 25 * time.Millisecond
+const minGap = 25 * time.Millisecond
 
 // finish sends the final message, if any, and closes the reply. status applies only if the reply is not a stream.
 func (r *reply) finish(status int, line []byte) {
@@ -138,7 +138,7 @@ func (r *reply) finish(status int, line []byte) {
 	case !r.events:
 		writeJSON(r.w, status, line)
 	case line != nil:
-		if d := apart - time.Since(r.last); d > 0 {
+		if d := minGap - time.Since(r.last); d > 0 {
 			<-time.After(d)
 		}
 		_ = r.event(line) // a client that is gone needs no answer

@@ -56,11 +56,11 @@ var (
 	paramKeys = []string{"name", "arguments", "uri", "requestId", "cursor", "_meta", "inputResponses", "requestState"}
 )
 
-// deepest limits nesting outside a tool's arguments, which have their own limit.
-const deepest = 64
+// maxNesting limits nesting outside a tool's arguments, which have their own limit.
+const maxNesting = 64
 
-// deepestMessage is the nesting limit of encoding/json.
-const deepestMessage = 10_000
+// maxMessageNesting is the nesting limit of encoding/json.
+const maxMessageNesting = 10_000
 
 // parseMessage reads one message. It rejects input that a decoder would accept but change: invalid UTF-8, escapes
 // that are not text, duplicate keys, and ids that cannot be returned unchanged. A tool's arguments are left to the
@@ -69,7 +69,7 @@ func parseMessage(line []byte) (message, *Error) {
 	if !utf8.Valid(line) {
 		return message{id: guessID(line)}, newError(codeParse, "invalid_data", "The message is not valid UTF-8.", "Send UTF-8 text; encode binary data as base64.")
 	}
-	v, bad := document.ReadJSON(line, document.Limits{Bytes: len(line) + 1, Depth: deepestMessage, Lax: true, Spaced: true})
+	v, bad := document.ReadJSON(line, document.Limits{Bytes: len(line) + 1, Depth: maxMessageNesting, Lax: true, Spaced: true})
 	if bad != nil {
 		return message{}, newError(codeParse, "parse_error", "The message is not one valid JSON value, or nests too deep.", "Send one JSON-RPC message per line.")
 	}
@@ -182,7 +182,7 @@ func wrongType(member string, v document.JSON) *Error {
 
 // checkStrict rejects a value that Go's decoder would change.
 func checkStrict(value []byte, key string) *Error {
-	err := document.CheckJSON(value, document.Limits{Bytes: len(value) + 1, Depth: deepest})
+	err := document.CheckJSON(value, document.Limits{Bytes: len(value) + 1, Depth: maxNesting})
 	if err == nil {
 		return nil
 	}
@@ -346,8 +346,8 @@ func findID(head, tail []byte) json.RawMessage {
 	return nil
 }
 
-// floatKeeps reports whether an id survives a decoder that reads numbers as 64-bit floats.
-func floatKeeps(id json.RawMessage) bool {
+// survivesFloat reports whether an id survives a decoder that reads numbers as 64-bit floats.
+func survivesFloat(id json.RawMessage) bool {
 	const exact = 1 << 53
 	n, err := strconv.ParseInt(string(id), 10, 64)
 	return id[0] == '"' || err == nil && -exact <= n && n <= exact && strconv.FormatInt(n, 10) == string(id)
@@ -356,7 +356,7 @@ func floatKeeps(id json.RawMessage) bool {
 // idKey returns a map key for an id. Strings are compared unescaped, and never equal numbers.
 func idKey(id json.RawMessage) string {
 	if len(id) > 0 && id[0] == '"' {
-		return "s" + document.Known(id).Text()
+		return "s" + document.ReadTrusted(id).Text()
 	}
 	return "n" + string(id)
 }

@@ -76,7 +76,7 @@ func TestKeysOfIDs(t *testing.T) {
 		`1`: true, `-9007199254740992`: true, `"x"`: true, `"9007199254740993"`: true,
 		`9007199254740993`: false, `-0`: false, `007`: false, `5.0`: false, `123456789012345678901234567890`: false,
 	} {
-		if got := floatKeeps(json.RawMessage(id)); got != kept {
+		if got := survivesFloat(json.RawMessage(id)); got != kept {
 			t.Errorf("%s is kept: %v", id, got)
 		}
 	}

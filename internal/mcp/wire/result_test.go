@@ -58,13 +58,13 @@ func TestFewGoroutinesWaitForCalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
-		s := &stdio{ctx: ctx, jobs: make(chan func()), idle: make(chan struct{}, mostIdle)}
+		s := &stdio{ctx: ctx, jobs: make(chan func()), idle: make(chan struct{}, maxIdle)}
 		var running, done atomic.Int32
 		round := func(n int32, idle int) {
 			open := make(chan struct{})
 			before := done.Load()
 			for range n {
-				s.hand(func() {
+				s.dispatch(func() {
 					running.Add(1)
 					<-open
 					running.Add(-1)
@@ -81,14 +81,14 @@ func TestFewGoroutinesWaitForCalls(t *testing.T) {
 				t.Errorf("%d of %d were run", got, n)
 			}
 		}
-		round(3*mostIdle, 0)
-		if got := len(s.idle); got != mostIdle {
-			t.Errorf("%d goroutines wait, not %d", got, mostIdle)
+		round(3*maxIdle, 0)
+		if got := len(s.idle); got != maxIdle {
+			t.Errorf("%d goroutines wait, not %d", got, maxIdle)
 		}
-		round(mostIdle/2, mostIdle-mostIdle/2)
-		round(2*mostIdle, 0)
-		if got := len(s.idle); got != mostIdle {
-			t.Errorf("%d goroutines wait, not %d", got, mostIdle)
+		round(maxIdle/2, maxIdle-maxIdle/2)
+		round(2*maxIdle, 0)
+		if got := len(s.idle); got != maxIdle {
+			t.Errorf("%d goroutines wait, not %d", got, maxIdle)
 		}
 		end() // the bubble ends only when all goroutines have ended
 	})

@@ -17,10 +17,10 @@ import (
 // session is the state of one client connection. Over HTTP, it belongs to a protocol session, or to one request if
 // the client has none.
 type session struct {
-	id     string // set over HTTP for protocol versions with initialize
-	remote bool   // over HTTP
-	asks   *asker
-	watch  *watch
+	id        string // set over HTTP for protocol versions with initialize
+	remote    bool   // over HTTP
+	requester *requester
+	watch     *watch
 
 	mu           sync.Mutex
 	clientInfo   mcp.Implementation      // from initialize
@@ -30,7 +30,7 @@ type session struct {
 
 // newSession returns a session that writes its change notifications with write.
 func (w *Wire) newSession(remote bool, write func(line []byte) error) *session {
-	return &session{remote: remote, asks: newAsker(), watch: newWatch(w.cfg.Resources, w.cfg.Limits.Settle, write)}
+	return &session{remote: remote, requester: newRequester(), watch: newWatch(w.cfg.Resources, w.cfg.Limits.Settle, write)}
 }
 
 // request is one request in progress. It implements mcp-go's session interfaces.
@@ -100,7 +100,7 @@ func ClientOf(ctx context.Context) Client {
 func Notify(ctx context.Context, method string, params map[string]any) error {
 	r := requestOf(ctx)
 	if r == nil {
-		return errAskEnded
+		return errRequesterClosed
 	}
 	if err := r.write(notificationLine(method, nil, params)); !errors.Is(err, errNoEvents) {
 		return err
@@ -176,27 +176,27 @@ var (
 	_ server.SessionWithLogging                  = (*request)(nil)
 )
 
-// mostAsked limits the questions pending with one client, since each keeps a call waiting.
-const mostAsked = 4
+// maxPendingQuestions limits the questions pending with one client, since each keeps a call waiting.
+const maxPendingQuestions = 4
 
 var (
-	errAskedEnough = errors.New("too many questions are already waiting")
-	errNoAnswer    = errors.New("the client answered with an error")
-	errAskEnded    = errors.New("the client is gone")
-	errMayNotAsk   = errors.New("servers send no requests in 2026-07-28")
+	errTooManyQuestions    = errors.New("too many questions are already waiting")
+	errNoAnswer            = errors.New("the client answered with an error")
+	errRequesterClosed     = errors.New("the client is gone")
+	errRequestsUnsupported = errors.New("servers send no requests in 2026-07-28")
 )
 
-// asker sends requests to one client and passes the answers to the calls that wait for them.
-type asker struct {
-	mu      sync.Mutex
-	n       int
-	waiting map[string]chan json.RawMessage
-	over    bool
-	ended   chan struct{} // closed once no answer can arrive
+// requester sends requests to one client and passes the answers to the calls that wait for them.
+type requester struct {
+	mu       sync.Mutex
+	n        int
+	pending  map[string]chan json.RawMessage
+	isClosed bool
+	done     chan struct{} // closed once no answer can arrive
 }
 
-func newAsker() *asker {
-	return &asker{waiting: map[string]chan json.RawMessage{}, ended: make(chan struct{})}
+func newRequester() *requester {
+	return &requester{pending: map[string]chan json.RawMessage{}, done: make(chan struct{})}
 }
 
 // Ask sends a request to the context's client and returns the result. In 2026-07-28 it returns an error, because
@@ -205,15 +205,15 @@ func Ask(ctx context.Context, method string, params any) (json.RawMessage, error
 	r := requestOf(ctx)
 	switch {
 	case r == nil:
-		return nil, errAskEnded
+		return nil, errRequesterClosed
 	case r.modern:
-		return nil, errMayNotAsk
+		return nil, errRequestsUnsupported
 	}
-	id, reply, err := r.asks.open()
+	id, reply, err := r.requester.open()
 	if err != nil {
 		return nil, err
 	}
-	defer r.asks.close(id)
+	defer r.requester.close(id)
 	if err := r.write(encodeLine(map[string]any{"jsonrpc": mcp.JSONRPC_VERSION, "id": id, "method": method, "params": params})); err != nil {
 		return nil, err
 	}
@@ -223,8 +223,8 @@ func Ask(ctx context.Context, method string, params any) (json.RawMessage, error
 			return nil, errNoAnswer
 		}
 		return result, nil
-	case <-r.asks.ended:
-		return nil, errAskEnded
+	case <-r.requester.done:
+		return nil, errRequesterClosed
 	case <-ctx.Done():
 		// If this write fails, it also ends the connection.
 		_ = r.write(notificationLine(methodCancelled, nil, map[string]any{"requestId": id, "reason": "The answer did not come in time."}))
@@ -232,50 +232,50 @@ func Ask(ctx context.Context, method string, params any) (json.RawMessage, error
 	}
 }
 
-func (a *asker) open() (id string, reply chan json.RawMessage, err error) {
+func (a *requester) open() (id string, reply chan json.RawMessage, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case a.over:
-		return "", nil, errAskEnded
-	case len(a.waiting) >= mostAsked:
-		return "", nil, errAskedEnough
+	case a.isClosed:
+		return "", nil, errRequesterClosed
+	case len(a.pending) >= maxPendingQuestions:
+		return "", nil, errTooManyQuestions
 	}
 	a.n++
 	id, reply = "gavel-"+strconv.Itoa(a.n), make(chan json.RawMessage, 1)
-	a.waiting[id] = reply
+	a.pending[id] = reply
 	return id, reply, nil
 }
 
-func (a *asker) close(id string) {
+func (a *requester) close(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.waiting, id)
+	delete(a.pending, id)
 }
 
 // deliver passes an answer to the waiting call. It returns false if no call waits for it.
-func (a *asker) deliver(m message) bool {
+func (a *requester) deliver(m message) bool {
 	if len(m.id) == 0 || m.id[0] != '"' {
 		return false
 	}
-	id := document.Known(m.id).Text()
+	id := document.ReadTrusted(m.id).Text()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	reply := a.waiting[id]
+	reply := a.pending[id]
 	if reply == nil {
 		return false
 	}
-	delete(a.waiting, id) // a second answer is not delivered
+	delete(a.pending, id) // a second answer is not delivered
 	reply <- m.result
 	return true
 }
 
 // end stops every wait, because no answer can arrive.
-func (a *asker) end() {
+func (a *requester) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.over {
-		a.over = true
-		close(a.ended)
+	if !a.isClosed {
+		a.isClosed = true
+		close(a.done)
 	}
 }

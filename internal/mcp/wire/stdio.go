@@ -14,8 +14,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// mostRunning limits concurrent tool calls; further calls wait.
-const mostRunning = 100
+// maxRunning limits concurrent tool calls; further calls wait.
+const maxRunning = 100
 
 // stdio is the single connection of a process over stdin and stdout.
 type stdio struct {
@@ -32,8 +32,8 @@ type stdio struct {
 	idle chan struct{}
 }
 
-// mostIdle limits the goroutines that wait for another request.
-const mostIdle = 8
+// maxIdle limits the goroutines that wait for another request.
+const maxIdle = 8
 
 // ServeStdio serves one client over line-delimited JSON-RPC on behalf of p, until in ends, out fails or ctx ends. If
 // in ends, requests in flight are answered and pending changes announced first, limited by LastAnswers. If ctx ends,
@@ -50,8 +50,8 @@ func (w *Wire) ServeStdio(ctx context.Context, p engine.Principal, in io.Reader,
 	answers := &lineWriter{out: out, fail: func(err error) { stop(); hurryUp(err) }} // once out fails, no answer can be read
 	s := &stdio{
 		wire: w, ctx: serveCtx, in: bufio.NewReaderSize(in, 64<<10), out: answers,
-		session: w.newSession(false, answers.write), calls: &calls{max: w.cfg.Limits.MaxInFlight, inFlight: map[string]*call{}}, places: make(chan struct{}, mostRunning),
-		jobs: make(chan func()), idle: make(chan struct{}, mostIdle),
+		session: w.newSession(false, answers.write), calls: &calls{max: w.cfg.Limits.MaxInFlight, inFlight: map[string]*call{}}, places: make(chan struct{}, maxRunning),
+		jobs: make(chan func()), idle: make(chan struct{}, maxIdle),
 	}
 	var background sync.WaitGroup
 	background.Go(func() { s.session.watch.run(serveCtx) })
@@ -65,7 +65,7 @@ func (w *Wire) ServeStdio(ctx context.Context, p engine.Principal, in io.Reader,
 	case end = <-read:
 	case <-hurry.Done():
 	}
-	s.session.asks.end()
+	s.session.requester.end()
 	answered, over := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(over)
@@ -129,8 +129,8 @@ func (s *stdio) run() error {
 	}
 }
 
-// edge is how many bytes are kept from each end of a line that is too long.
-const edge = 1 << 10
+// keptBytes is how many bytes are kept from each end of a line that is too long.
+const keptBytes = 1 << 10
 
 // rawLine is one line. For a line that is too long, it holds both ends and the total length.
 type rawLine struct {
@@ -148,11 +148,11 @@ func (s *stdio) readLine() (rawLine, error) {
 			l.tail = append(l.tail, part...)
 		case len(l.text)+len(part) > s.wire.cfg.Limits.MaxLine+1:
 			whole := append(l.text, part...)
-			l = rawLine{text: bytes.Clone(whole[:min(edge, len(whole))]), tail: whole, tooLong: len(whole)}
+			l = rawLine{text: bytes.Clone(whole[:min(keptBytes, len(whole))]), tail: whole, tooLong: len(whole)}
 		default:
 			l.text = append(l.text, part...)
 		}
-		l.tail = l.tail[max(0, len(l.tail)-edge):]
+		l.tail = l.tail[max(0, len(l.tail)-keptBytes):]
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return l, err
 		}
@@ -165,7 +165,7 @@ func (s *stdio) handleLine(line []byte) {
 	case err != nil:
 		s.refuse(m.id, err)
 	case m.response:
-		s.session.asks.deliver(m)
+		s.session.requester.deliver(m)
 	case m.method == methodCancelled:
 		s.calls.cancel(m.cancels)
 	case m.id == nil: // the server acts on no other notification
@@ -201,20 +201,20 @@ func (s *stdio) begin(m message) {
 		answer()
 		return
 	}
-	s.hand(answer)
+	s.dispatch(answer)
 }
 
-// hand runs a job on an idle goroutine, or on a new one.
-func (s *stdio) hand(job func()) {
+// dispatch runs a job on an idle goroutine, or on a new one.
+func (s *stdio) dispatch(job func()) {
 	select {
 	case s.jobs <- job:
 	default:
-		go s.work(job)
+		go s.runJobs(job)
 	}
 }
 
-// work runs a job and then waits for more. It returns if enough goroutines are idle or the connection ends.
-func (s *stdio) work(job func()) {
+// runJobs runs a job and then waits for more. It returns if enough goroutines are idle or the connection ends.
+func (s *stdio) runJobs(job func()) {
 	for {
 		job()
 		job = nil // release the message that it holds

@@ -13,57 +13,57 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 )
 
-// mostWatched limits the subscriptions of one connection, since each costs a read when a stream starts.
-const mostWatched = 200
+// maxSubscriptions limits the subscriptions of one connection, since each costs a read when a stream starts.
+const maxSubscriptions = 200
 
 // watch notifies a client of changes to the resources that it subscribed to, regardless of who made them. It follows
 // the engine's feed, and reads the store only if the feed cannot report what happened.
 type watch struct {
-	resources Resources // nil if no resource announces changes
-	settle    time.Duration
-	write     func(line []byte) error
-	// turn serialises looks at resources across clients, so that together they use at most one processor. It is nil
+	resources  Resources // nil if no resource announces changes
+	settleTime time.Duration
+	write      func(line []byte) error
+	// checkLock serialises looks at resources across clients, so that together they use at most one processor. It is nil
 	// if the watch is not shared.
-	turn chan struct{}
+	checkLock chan struct{}
 
-	mu     sync.Mutex
-	subs   map[subscription]*followed
-	rounds int           // number of note calls
-	poked  chan struct{} // holds one element after subscriptions changed
+	mu          sync.Mutex
+	subs        map[subscription]*subscriptionState
+	noteCount   int           // number of note calls
+	subsChanged chan struct{} // holds one element after subscriptions changed
 }
 
 // subscription is a resource URI with the id of the request that subscribed to it. stream is "" for clients that
 // subscribe to resources one by one.
 type subscription struct{ stream, uri string }
 
-// Sight is a snapshot of a resource's position.
-type Sight struct {
+// ResourcePosition is a snapshot of a resource's position.
+type ResourcePosition struct {
 	Instance string
 	Review   string               // the only review that matters; "" if all reviews of the instance do
 	Seq      int64                // of the last known event
 	Until    map[string]time.Time // when open reviews expire, which changes them without an event
 }
 
-// followed is the known state of a subscribed resource.
-type followed struct {
-	Sight
-	news  bool      // a change is to be announced
-	quiet time.Time // no announcement before this time: the client first learns that it is subscribed
+// subscriptionState is the known state of a subscribed resource.
+type subscriptionState struct {
+	ResourcePosition
+	hasChanged bool      // a change is to be announced
+	quietUntil time.Time // no announcement before this time: the client first learns that it is subscribed
 }
 
 func newWatch(resources Resources, settle time.Duration, write func(line []byte) error) *watch {
-	return &watch{resources: resources, settle: settle, write: write, subs: map[subscription]*followed{}, poked: make(chan struct{}, 1)}
+	return &watch{resources: resources, settleTime: settle, write: write, subs: map[subscription]*subscriptionState{}, subsChanged: make(chan struct{}, 1)}
 }
 
 // add subscribes to a resource, or returns an error that explains why it cannot.
 func (w *watch) add(ctx context.Context, stream json.RawMessage, uri string) error {
 	for w.resources != nil {
 		w.mu.Lock()
-		rounds, full := w.rounds, len(w.subs) >= mostWatched
+		rounds, full := w.noteCount, len(w.subs) >= maxSubscriptions
 		w.mu.Unlock()
 		if full {
 			return &engine.Error{
-				Code: engine.CodeBusy, Path: "/uri", Message: fmt.Sprintf("%d resources are subscribed to already.", mostWatched),
+				Code: engine.CodeBusy, Path: "/uri", Message: fmt.Sprintf("%d resources are subscribed to already.", maxSubscriptions),
 				Hint: "Unsubscribe from resources that you no longer follow.",
 			}
 		}
@@ -71,7 +71,7 @@ func (w *watch) add(ctx context.Context, stream json.RawMessage, uri string) err
 		if err != nil {
 			return err //nolint:wrapcheck // explained by the caller
 		}
-		if w.insert(subscription{string(stream), uri}, &followed{Sight: s, quiet: time.Now().Add(w.settle)}, rounds) {
+		if w.insert(subscription{string(stream), uri}, &subscriptionState{ResourcePosition: s, quietUntil: time.Now().Add(w.settleTime)}, rounds) {
 			return nil
 		}
 	}
@@ -80,13 +80,13 @@ func (w *watch) add(ctx context.Context, stream json.RawMessage, uri string) err
 
 // insert adds a subscription. It returns false if changes were noted since rounds, because they may concern this
 // resource.
-func (w *watch) insert(key subscription, s *followed, rounds int) bool {
+func (w *watch) insert(key subscription, s *subscriptionState, rounds int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.rounds != rounds {
+	if w.noteCount != rounds {
 		return false
 	}
-	if len(w.subs) < mostWatched && w.subs[key] == nil {
+	if len(w.subs) < maxSubscriptions && w.subs[key] == nil {
 		w.subs[key] = s
 		w.signal()
 	}
@@ -95,7 +95,7 @@ func (w *watch) insert(key subscription, s *followed, rounds int) bool {
 
 func (w *watch) signal() {
 	select {
-	case w.poked <- struct{}{}:
+	case w.subsChanged <- struct{}{}:
 	default:
 	}
 }
@@ -112,7 +112,7 @@ func (w *watch) announceAgain() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.subs {
-		s.news = true
+		s.hasChanged = true
 	}
 }
 
@@ -131,7 +131,7 @@ func (w *watch) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.poked:
+		case <-w.subsChanged:
 		}
 	}
 }
@@ -141,18 +141,18 @@ func (w *watch) finish(ctx context.Context) {
 	if w.count() == 0 {
 		return
 	}
-	w.lookAtAll(ctx)
+	w.checkAll(ctx)
 	w.mu.Lock()
 	for _, s := range w.subs {
-		s.quiet = time.Time{}
+		s.quietUntil = time.Time{}
 	}
 	w.mu.Unlock()
 	w.announce()
 }
 
-// restful sets the delay before lookAtAll is retried after a failure: this many times as long as the attempt took,
+// retryFactor sets the delay before lookAtAll is retried after a failure: this many times as long as the attempt took,
 // including the waits for turn.
-const restful = 4
+const retryFactor = 4
 
 // follow announces changes while there are subscriptions.
 func (w *watch) follow(ctx context.Context) {
@@ -168,8 +168,8 @@ func (w *watch) follow(ctx context.Context) {
 		wait := time.Hour
 		if !known {
 			began := time.Now()
-			if !w.lookAtAll(ctx) {
-				next, changed, wait = at, nil, max(w.settle, restful*time.Since(began))
+			if !w.checkAll(ctx) {
+				next, changed, wait = at, nil, max(w.settleTime, retryFactor*time.Since(began))
 			}
 		}
 		at = next
@@ -178,7 +178,7 @@ func (w *watch) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-changed:
-		case <-w.poked:
+		case <-w.subsChanged:
 		case <-time.After(min(wait, w.announce())):
 		}
 	}
@@ -192,7 +192,7 @@ func (w *watch) note(changes []engine.Change) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.rounds++
+	w.noteCount++
 	for _, s := range w.subs {
 		for _, c := range by[s.Instance] {
 			s.note(c)
@@ -200,11 +200,11 @@ func (w *watch) note(changes []engine.Change) {
 	}
 }
 
-func (s *followed) note(c engine.Change) {
+func (s *subscriptionState) note(c engine.Change) {
 	if c.Seq <= s.Seq {
 		return
 	}
-	s.Seq, s.news = c.Seq, true
+	s.Seq, s.hasChanged = c.Seq, true
 	switch {
 	case c.ReviewID == "" || s.Review != "" && s.Review != c.ReviewID:
 	case c.ReviewUntil.IsZero():
@@ -214,17 +214,17 @@ func (s *followed) note(c engine.Change) {
 	}
 }
 
-// lookAtAll compares every resource with its known state. It returns false if the caller should retry.
-func (w *watch) lookAtAll(ctx context.Context) bool {
+// checkAll compares every resource with its known state. It returns false if the caller should retry.
+func (w *watch) checkAll(ctx context.Context) bool {
 	w.mu.Lock()
-	now := map[string]Sight{}
+	now := map[string]ResourcePosition{}
 	for key := range w.subs {
-		now[key.uri] = Sight{}
+		now[key.uri] = ResourcePosition{}
 	}
 	w.mu.Unlock()
 	done := true
 	for uri := range now {
-		s, err := w.lookInTurn(ctx, uri)
+		s, err := w.checkResource(ctx, uri)
 		switch engine.CodeOf(err) {
 		case engine.CodeUnknownInstance, engine.CodeUnknownReview: // the resource no longer exists, so there is nothing to follow
 		default:
@@ -237,20 +237,20 @@ func (w *watch) lookAtAll(ctx context.Context) bool {
 	for key, known := range w.subs {
 		if s := now[key.uri]; s.Seq > known.Seq {
 			known.expire()
-			known.Seq, known.Until, known.news = s.Seq, maps.Clone(s.Until), true
+			known.Seq, known.Until, known.hasChanged = s.Seq, maps.Clone(s.Until), true
 		}
 	}
 	return done
 }
 
-// lookInTurn looks at one resource. Clients that share turn look one at a time.
-func (w *watch) lookInTurn(ctx context.Context, uri string) (Sight, error) {
-	if w.turn != nil {
+// checkResource looks at one resource. Clients that share turn look one at a time.
+func (w *watch) checkResource(ctx context.Context, uri string) (ResourcePosition, error) {
+	if w.checkLock != nil {
 		select {
-		case w.turn <- struct{}{}:
-			defer func() { <-w.turn }()
+		case w.checkLock <- struct{}{}:
+			defer func() { <-w.checkLock }()
 		case <-ctx.Done():
-			return Sight{}, ctx.Err()
+			return ResourcePosition{}, ctx.Err()
 		}
 	}
 	return w.resources.Look(ctx, uri) //nolint:wrapcheck // explained by the caller
@@ -273,11 +273,11 @@ func (w *watch) announce() time.Duration {
 			soonest(until)
 		}
 		switch {
-		case !s.news:
-		case time.Now().Before(s.quiet):
-			soonest(s.quiet)
+		case !s.hasChanged:
+		case time.Now().Before(s.quietUntil):
+			soonest(s.quietUntil)
 		default:
-			s.news = false
+			s.hasChanged = false
 			lines = append(lines, key.line())
 		}
 	}
@@ -291,11 +291,11 @@ func (w *watch) announce() time.Duration {
 }
 
 // expire marks the resource as changed for each open review that has expired.
-func (s *followed) expire() {
+func (s *subscriptionState) expire() {
 	for id, until := range s.Until {
 		if !time.Now().Before(until) {
 			delete(s.Until, id)
-			s.news = true
+			s.hasChanged = true
 		}
 	}
 }

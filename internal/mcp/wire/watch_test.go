@@ -18,12 +18,12 @@ type slowLooks struct {
 	at, most, looks atomic.Int64
 }
 
-func (s *slowLooks) Look(context.Context, string) (Sight, error) {
+func (s *slowLooks) Look(context.Context, string) (ResourcePosition, error) {
 	s.most.Store(max(s.most.Load(), s.at.Add(1)))
 	<-time.After(10 * time.Millisecond)
 	s.at.Add(-1)
 	s.looks.Add(1)
-	return Sight{}, nil
+	return ResourcePosition{}, nil
 }
 
 // Looks use at most one processor, whatever the number of clients that start streams and of their subscriptions.
@@ -36,11 +36,11 @@ func TestWatchesTakeTurns(t *testing.T) {
 		for range clients {
 			w := newWatch(e, 0, nil)
 			for i := range resources {
-				w.subs[subscription{uri: fmt.Sprint("resource ", i)}] = &followed{}
+				w.subs[subscription{uri: fmt.Sprint("resource ", i)}] = &subscriptionState{}
 			}
-			w.turn = turn
+			w.checkLock = turn
 			running.Go(func() {
-				if !w.lookAtAll(t.Context()) {
+				if !w.checkAll(t.Context()) {
 					t.Error("a look failed")
 				}
 			})
@@ -57,7 +57,7 @@ func TestTimeAloneIsNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
 		w := newWatch(nil, 0, func([]byte) error { told++; return nil })
-		s := &followed{Sight: Sight{Instance: "wf-1", Seq: 3, Until: map[string]time.Time{"rev-1": time.Now().Add(time.Minute)}}}
+		s := &subscriptionState{ResourcePosition: ResourcePosition{Instance: "wf-1", Seq: 3, Until: map[string]time.Time{"rev-1": time.Now().Add(time.Minute)}}}
 		w.subs[subscription{uri: "a"}] = s
 		check := func(want int, wait time.Duration) {
 			t.Helper()

@@ -65,7 +65,7 @@ type Call struct {
 type Resources interface {
 	// Look returns the position of a resource. It returns an error if the resource does not exist for the context's
 	// caller, or does not announce changes.
-	Look(ctx context.Context, uri string) (Sight, error)
+	Look(ctx context.Context, uri string) (ResourcePosition, error)
 	// Explain converts an error about a resource to the one that the client receives.
 	Explain(ctx context.Context, uri string, err error) *Error
 	// Feed returns the feed of changes.
@@ -246,7 +246,7 @@ func (w *Wire) decorate(r *mcp.CallToolResult) {
 // listen answers subscriptions/listen, which lasts until its context ends. mcp-go sends the acknowledgement over the
 // request's channel; notifications follow it.
 func (w *Wire) listen(r *request, m message) outcome {
-	if !floatKeeps(m.id) {
+	if !survivesFloat(m.id) {
 		return outcome{err: invalidRequest("The id names the subscription in every notification, and a 64-bit float would change it.", "Send a string, or a smaller integer.")}
 	}
 	ctx, end := context.WithCancel(r.ctx)

@@ -40,22 +40,22 @@ func (f *callFlags) openServers(con *module.Console) (*upstream.Manager, map[str
 		return nil, nil, err
 	}
 	if f.settings, err = ParseSettings(file.Section(sectionChains)); err != nil {
-		return nil, nil, module.BadConfig(err)
+		return nil, nil, module.ConfigError(err)
 	}
 	declared, err := upstream.ParseConfig(file.Section(upstream.Section))
 	if err != nil {
-		return nil, nil, module.BadConfig(err)
+		return nil, nil, module.ConfigError(err)
 	}
 	opts := upstream.Options{Watcher: con.Watcher, Version: con.Version}
 	if opts.Gates, err = gate.ParseConfig(file.Section(config.SectionGates)); err != nil {
-		return nil, nil, module.BadConfig(err)
+		return nil, nil, module.ConfigError(err)
 	}
 	if opts.Pins, err = upstream.LoadPins(upstream.PinsPath(f.Config)); err != nil {
 		return nil, nil, term.UsageErrorf("", "%w", err)
 	}
 	servers, err := upstream.Open(declared, opts)
 	if err != nil {
-		return nil, nil, module.BadConfig(err)
+		return nil, nil, module.ConfigError(err)
 	}
 	items := listPinned(declared, opts.Pins)
 	con.HideSecrets()

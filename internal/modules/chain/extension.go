@@ -65,7 +65,7 @@ func extend(setup module.Setup) *module.Extension {
 	default:
 		x.Parts = []*module.Part{{
 			Sections: []string{sectionChains, upstream.Section, config.SectionAuth},
-			Files:    c.listFiles, Prepare: c.prepare, Settled: c.settled,
+			Files:    c.listFiles, Prepare: c.prepare, OnResult: c.settled,
 		}}
 		x.Health = []telemetry.Part{{Name: "chains", Optional: true, Check: func(context.Context) error { return c.findProblem() }}}
 	}

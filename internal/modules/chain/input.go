@@ -39,7 +39,7 @@ func (d *Definition) CheckInput(raw json.RawMessage) (map[string]any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the input is not JSON: %w", err)
 	}
-	wrong, err := d.inputSchema.Validate(document.Known(whole))
+	wrong, err := d.inputSchema.Validate(document.ReadTrusted(whole))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("the input could not be checked: %w", err)

@@ -96,7 +96,7 @@ func (d Executor) advanceInstance(ctx context.Context, c Command) Outcome {
 	if err != nil {
 		return failMove(err)
 	}
-	r, err := d.Workflows.Advance(ctx, c.Principal, engine.AdvanceRequest{ID: c.Instance, Action: c.Target, Data: document.Known(data), Key: moveKey(c)})
+	r, err := d.Workflows.Advance(ctx, c.Principal, engine.AdvanceRequest{ID: c.Instance, Action: c.Target, Data: document.ReadTrusted(data), Key: moveKey(c)})
 	switch {
 	case err != nil:
 		return failMove(err)

@@ -209,7 +209,7 @@ var (
 	AskResult = add(operation.Operation{
 		ID: "getRunResult", Title: "Wait for the result of a run", Right: engine.RightRead,
 		Description: "Wait for a run to end, and return its output or failure. A run that takes longer continues, and is returned in its current state.",
-		Fields:      []operation.Field{fieldRun, {Name: "wait", Range: &operation.Range{Least: 0, Most: maxWait}, Help: fmt.Sprintf("Maximum seconds to wait, 0 to %d (default %d).", maxWait, defaultWait)}},
+		Fields:      []operation.Field{fieldRun, {Name: "wait", Range: &operation.Range{Min: 0, Max: maxWait}, Help: fmt.Sprintf("Maximum seconds to wait, 0 to %d (default %d).", maxWait, defaultWait)}},
 		Tool:        operation.Tool{Name: "chain.result", ReadOnly: true},
 		Routes:      []operation.Route{{At: "GET /v1/runs/{run}/result"}},
 		Show:        operation.Adapt(showResult),

@@ -264,7 +264,7 @@ func (s *Schedules) record(ctx context.Context, p engine.Principal, kept storedS
 	if err != nil {
 		return kept, engine.InternalError("encode a schedule", err)
 	}
-	moved, err := s.config.Engine.Advance(ctx, p, engine.AdvanceRequest{ID: kept.id, Action: action, Data: document.Known(raw), ExpectedRevision: &kept.revision})
+	moved, err := s.config.Engine.Advance(ctx, p, engine.AdvanceRequest{ID: kept.id, Action: action, Data: document.ReadTrusted(raw), ExpectedRevision: &kept.revision})
 	if err != nil {
 		return kept, err
 	}

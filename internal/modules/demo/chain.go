@@ -51,9 +51,9 @@ var chainScenes = []scene{
 		},
 		must: []check{passed, is("status", "running"), is("chain", "send-order")}, mood: Slow,
 	},
-	callTool("The bank has booked the payment, and does not answer.", "bank__receipts", map[string]any{}, answered(bookedOnce)).awaited(),
+	callTool("The bank has booked the payment, and does not answer.", "bank__receipts", map[string]any{}, answered(bookedOnce)).withRetry(),
 	askRun("Price and address were asked for at the same time; the address book was busy, and was asked again.", "chain.status",
-		is("status", "running"), hasSteps("look/address failed", "look/address~2 done", "look/price done", "open done")).awaited(),
+		is("status", "running"), hasSteps("look/address failed", "look/address~2 done", "look/price done", "open done")).withRetry(),
 }
 
 var killScenes = []scene{
@@ -62,7 +62,7 @@ var killScenes = []scene{
 		args: func(*memory) map[string]any { return map[string]any{} }, must: []check{passed, is("started", "true")}, mood: Sound,
 	},
 	askRun("The run continues in the interrupted step. Completed steps are not repeated. It is unknown whether the payment was made, and it may not be made twice.",
-		"chain.status", is("status", "running"), waitsFor("step", "bank", "pay"), hasSteps("look/address failed", "look/address~2 done", "look/price done", "open done")).awaited(),
+		"chain.status", is("status", "running"), waitsFor("step", "bank", "pay"), hasSteps("look/address failed", "look/address~2 done", "look/price done", "open done")).withRetry(),
 	callTool("The bank was not asked again.", "bank__receipts", map[string]any{}, answered(bookedOnce)),
 }
 

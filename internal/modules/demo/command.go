@@ -78,7 +78,7 @@ const demoTimeout = time.Minute
 
 func (c *command) Run(ctx context.Context, con *module.Console) error {
 	for _, name := range plays[c.Part].needs {
-		if !module.Has(name) {
+		if !module.IsRegistered(name) {
 			return term.UsageErrorf("watch another part", "this gavel is built without the module %s, which the demo %s needs", name, c.Part)
 		}
 	}

@@ -80,7 +80,7 @@ func Check(ctx context.Context, part string, recorded []Exchange) error {
 		return fmt.Errorf("%d answers for %d scenes", len(recorded), want)
 	}
 	silent := &transcript{show: term.New(io.Discard), Options: Options{Tables: func(engine.HistoryResult) [][][]string { return nil }}}
-	return what.run(ctx, &recording{recorded}, steady{}, silent)
+	return what.run(ctx, &recording{recorded}, noMoods{}, silent)
 }
 
 type recording struct{ rest []Exchange }
@@ -94,10 +94,10 @@ func (r *recording) call(_ context.Context, tool string, _ map[string]any) (answ
 	return newAnswer(e)
 }
 
-// steady is a performer without moods.
-type steady struct{}
+// noMoods is a performer without moods.
+type noMoods struct{}
 
-func (steady) Become(Mood) error { return nil }
+func (noMoods) Become(Mood) error { return nil }
 
 // stage is the environment of the agent that a demo controls.
 type stage interface {

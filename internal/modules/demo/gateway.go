@@ -42,7 +42,7 @@ var infraNames = []string{"infra__authenticate", "infra__deploy", "infra__deploy
 var pinScenes = []scene{
 	expectTools("The operator has declared the server infra, with gates for its tools. None of its tools are pinned, so the agent sees none."),
 	runCommand("The operator reviews the server's tools, and accepts them.", "upstream pin --all --config gavel.yaml", hasPrinted("authenticate", "deploy", "reset", "validate")),
-	expectTools("Now its tools are listed next to gavel's own.", infraNames...).awaited(),
+	expectTools("Now its tools are listed next to gavel's own.", infraNames...).withRetry(),
 	callTool("Nothing was deployed yet.", "infra__deployed", map[string]any{}, answered("deployed so far: nothing")),
 }
 
@@ -74,7 +74,7 @@ var lieScenes = []scene{
 
 var driftScenes = []scene{
 	expectTools("The new description of one tool instructs the model to leak keys. The tool is no longer listed.",
-		slices.DeleteFunc(slices.Clone(infraNames), func(name string) bool { return name == "infra__deploy" })...).in(Drifted).awaited(),
+		slices.DeleteFunc(slices.Clone(infraNames), func(name string) bool { return name == "infra__deploy" })...).in(Drifted).withRetry(),
 	start("The next release.", "release", "idle"),
 	callGated("An agent that knows the tool's name cannot call it either.", "infra__deploy", version, failed("tool_drifted")),
 	runCommand("The operator sees what changed.", "upstream diff --config gavel.yaml", hasPrinted("changed", "description", "~/.ssh")),
@@ -117,9 +117,9 @@ func callGated(say, tool string, arguments map[string]any, must ...check) scene 
 	return scene{say: say, tool: tool, args: args, must: must}
 }
 
-// awaited returns a scene that is repeated until its answer is as expected, because its effect happens in the
+// withRetry returns a scene that is repeated until its answer is as expected, because its effect happens in the
 // background.
-func (s scene) awaited() scene {
+func (s scene) withRetry() scene {
 	s.await = true
 	return s
 }

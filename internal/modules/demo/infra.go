@@ -26,10 +26,10 @@ const (
 	Drifted Mood = "drifted" // the description of a tool has changed
 )
 
-// moodFile is the file that holds the server's mood. The server reads it every moodEvery.
+// moodFile is the file that holds the server's mood. The server reads it every moodPollInterval.
 const (
-	moodFile  = "mood"
-	moodEvery = 20 * time.Millisecond
+	moodFile         = "mood"
+	moodPollInterval = 20 * time.Millisecond
 )
 
 // infra is the server's state.
@@ -47,7 +47,7 @@ func serveInfra(ctx context.Context, in io.Reader, out io.Writer) (code int) {
 	mood := readMood(Sound)
 	s.SetTools(i.tools(mood)...)
 	go func() {
-		tick := time.NewTicker(moodEvery)
+		tick := time.NewTicker(moodPollInterval)
 		defer tick.Stop()
 		for {
 			select {

@@ -57,7 +57,7 @@ func (f upstreamFlags) openUpstreams(con *module.Console) (*openedUpstreams, err
 	}
 	declared, err := upstream.ParseConfig(file.Section(upstream.Section))
 	if err != nil {
-		return nil, module.BadConfig(err)
+		return nil, module.ConfigError(err)
 	}
 	for name, s := range declared.Servers {
 		s.Pinning = upstream.PinningFile // commands do not pin on first use
@@ -68,7 +68,7 @@ func (f upstreamFlags) openUpstreams(con *module.Console) (*openedUpstreams, err
 		return nil, term.UsageErrorf("", "%w", err)
 	}
 	if o.Manager, err = upstream.Open(declared, upstream.Options{Watcher: con.Watcher, Version: con.Version}); err != nil {
-		return nil, module.BadConfig(err)
+		return nil, module.ConfigError(err)
 	}
 	known := o.Upstreams()
 	for _, name := range f.Names {
@@ -168,7 +168,7 @@ func (o *openedUpstreams) inspectOne(ctx context.Context, name string) checkedUp
 		return c
 	}
 	return checkedUpstream{
-		Name: name, OK: true, Protocol: r.Protocol, Server: document.Known(r.Info), Items: len(r.Items), Notes: r.Notes,
+		Name: name, OK: true, Protocol: r.Protocol, Server: document.ReadTrusted(r.Info), Items: len(r.Items), Notes: r.Notes,
 		ConnectMs: document.Milliseconds(r.Connect), ListMs: document.Milliseconds(r.List),
 		Differences: append([]upstream.Difference{}, o.pins.Compare(name, r.Items)...), report: r,
 	}
@@ -297,7 +297,7 @@ func printTexts(con *module.Console, d upstream.Difference) {
 	if !slices.Contains(d.Members, "description") {
 		return
 	}
-	text := func(raw []byte) string { return term.OrNone(document.Known(raw).Get("description").Text()) }
+	text := func(raw []byte) string { return term.OrNone(document.ReadTrusted(raw).Get("description").Text()) }
 	con.Out.Printf("\n%s %s\n  - %s\n  + %s\n", d.Kind, d.Name, text(d.Pinned), text(d.Now))
 }
 

@@ -27,23 +27,23 @@ type gateway struct {
 	opts     upstream.Options
 	log      *slog.Logger
 	onDemand bool // open the door (the upstream.Manager) only when a tool is first called
-	held     heldCalls
+	calls    heldCalls
 	engine   atomic.Pointer[engine.Engine]
 
-	opening sync.Mutex // held while a door is opened on demand
+	openMu sync.Mutex // held while upstreams are is opened on demand
 
-	mu    sync.Mutex
-	file  *config.File // the file in force
-	door  *upstream.Manager
-	gates gate.Config
-	// following stops announcing moves and waits until that has ended. It is nil if moves are not announced.
-	following func()
+	mu        sync.Mutex
+	file      *config.File // the file in force
+	upstreams *upstream.Manager
+	gates     gate.Config
+	// stopFollowing stops announcing moves and waits until that has ended. It is nil if moves are not announced.
+	stopFollowing func()
 }
 
 func newGateway(setup module.Setup) *gateway {
-	g := &gateway{Face: foreign.New(setup.Log), log: setup.Log, onDemand: setup.OnDemand, held: findHeldCalls(setup.Folder)}
+	g := &gateway{Face: foreign.New(setup.Log), log: setup.Log, onDemand: setup.OnDemand, calls: findHeldCalls(setup.Folder)}
 	g.opts = upstream.Options{
-		Changed: g.Announce, Hold: g.held.hold, LookupEnv: setup.LookupEnv, Watcher: setup.Watcher, Version: setup.Version, States: clientstate.New(), Logger: setup.Log,
+		Changed: g.Announce, Hold: g.calls.hold, LookupEnv: setup.LookupEnv, Watcher: setup.Watcher, Version: setup.Version, States: clientstate.New(), Logger: setup.Log,
 	}
 	g.opts.Engine = func() upstream.Engine {
 		if e := g.engine.Load(); e != nil {
@@ -76,7 +76,7 @@ func (g *gateway) prepare(ctx context.Context, change *module.Change) (take func
 	if err != nil {
 		return nil, err
 	}
-	return func() { g.use(file, gates, door) }, nil
+	return func() { g.setCurrent(file, gates, door) }, nil
 }
 
 // open returns a new door for the servers that a file declares.
@@ -93,12 +93,12 @@ func (g *gateway) open(file *config.File, gates gate.Config) (*upstream.Manager,
 	return upstream.Open(declared, opts)
 }
 
-// use puts a file, its gates and its door in force. door is nil if it is opened on demand. Otherwise use starts the
+// setCurrent puts a file, its gates and its door in force. door is nil if it is opened on demand. Otherwise use starts the
 // servers that are pinned on first use.
-func (g *gateway) use(file *config.File, gates gate.Config, door *upstream.Manager) {
+func (g *gateway) setCurrent(file *config.File, gates gate.Config, door *upstream.Manager) {
 	g.mu.Lock()
-	before := g.door
-	g.file, g.gates, g.door = file, gates, door
+	before := g.upstreams
+	g.file, g.gates, g.upstreams = file, gates, door
 	g.mu.Unlock()
 	if door == nil {
 		return
@@ -107,7 +107,7 @@ func (g *gateway) use(file *config.File, gates gate.Config, door *upstream.Manag
 	g.Serve(door)
 	g.follow()
 	before.Close()
-	door.Learn()
+	door.PinOnFirstUse()
 }
 
 func (g *gateway) warn(file *config.File, door *upstream.Manager) {
@@ -128,14 +128,14 @@ func readUpstreams(file *config.File) (declared upstream.Config, pins *upstream.
 func (g *gateway) configure(cfg *engine.Config) {
 	cfg.Gated = func(workflow, action string) string { return g.rules().PerformedBy(workflow, action) }
 	if !g.onDemand {
-		cfg.NextTools = func(p engine.Principal, at engine.Position) []string { return g.inForce().ListNextTools(p, at) }
+		cfg.NextTools = func(p engine.Principal, at engine.Position) []string { return g.current().ListNextTools(p, at) }
 	}
 }
 
 // connect lets the engine judge gated calls. It derives a key from the store's secrets, so that any process with the
 // same store can accept the state that servers keep with clients between two requests.
 func (g *gateway) connect(s module.System) error {
-	g.held.sweep(time.Now())
+	g.calls.sweep(time.Now())
 	g.opts.States.Share(s.DeriveKey("gavel/upstream-state/v1"), s.Store)
 	g.engine.Store(s.Engine)
 	g.follow()
@@ -154,27 +154,27 @@ func (g *gateway) rules() gate.Config {
 	return g.gates
 }
 
-// inForce returns the door in force. It may be nil, which is a door without servers.
-func (g *gateway) inForce() *upstream.Manager {
+// current returns the door in force. It may be nil, which is a door without servers.
+func (g *gateway) current() *upstream.Manager {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.door
+	return g.upstreams
 }
 
 // close ends every session with a server.
 func (g *gateway) close() {
 	g.mu.Lock()
-	stop := g.following
-	g.following = func() {}
+	stop := g.stopFollowing
+	g.stopFollowing = func() {}
 	g.mu.Unlock()
 	if stop != nil {
 		stop()
 	}
-	g.inForce().Close()
+	g.current().Close()
 }
 
-// settleEvery is the interval between searches for overdue calls.
-const settleEvery = time.Minute
+// settleInterval is the interval between searches for overdue calls.
+const settleInterval = time.Minute
 
 // settle settles overdue calls as unknown, now and every minute, because a killed process cannot settle its own. stop
 // ends that.
@@ -189,7 +189,7 @@ func (g *gateway) settle(ctx context.Context) (stop func()) {
 			}
 			select {
 			case <-ctx.Done():
-			case <-time.After(settleEvery):
+			case <-time.After(settleInterval):
 			}
 		}
 	}()
@@ -214,21 +214,21 @@ type access struct{ *gateway }
 
 // Call implements chain.Upstreams.
 func (a access) Call(ctx context.Context, p engine.Principal, req upstream.Request) (upstream.Reply, error) {
-	return a.inForce().Call(ctx, p, req)
+	return a.current().Call(ctx, p, req)
 }
 
 // List returns the items of a kind that a principal may use.
 func (a access) List(p engine.Principal, kind upstream.Kind) []upstream.Item {
-	return a.inForce().List(p, kind)
+	return a.current().List(p, kind)
 }
 
 // IsGated reports whether a tool of a server has a gate, which records its calls.
-func (a access) IsGated(server, tool string) bool { return a.inForce().IsGated(server, tool) }
+func (a access) IsGated(server, tool string) bool { return a.current().IsGated(server, tool) }
 
 // CallTool implements evidence.Tools. It returns judge.ErrBusy if a reload of the upstreams ended the call, because
 // that is not a failure of the tool.
 func (a access) CallTool(ctx context.Context, p engine.Principal, server, tool string, params json.RawMessage) (evidence.ToolReply, error) {
-	door, err := a.openDoor()
+	door, err := a.openUpstreams()
 	if err != nil {
 		return evidence.ToolReply{Failure: judge.FailureUnavailable, Detail: fmt.Sprintf("the upstreams cannot be used: %v", err)}, nil
 	}
@@ -239,17 +239,17 @@ func (a access) CallTool(ctx context.Context, p engine.Principal, server, tool s
 	if err == nil {
 		return evidence.ToolReply{Result: reply.Result, Error: reply.Error}, nil
 	}
-	if a.inForce() != door {
+	if a.current() != door {
 		return evidence.ToolReply{}, fmt.Errorf("%w: the upstreams were read again", judge.ErrBusy)
 	}
 	return explainFailure(ctx, err)
 }
 
-// openDoor returns the door in force. It opens the door first if that is done on demand.
-func (g *gateway) openDoor() (*upstream.Manager, error) {
-	g.opening.Lock()
-	defer g.opening.Unlock()
-	if door := g.inForce(); door != nil || !g.onDemand {
+// openUpstreams returns the door in force. It opens the door first if that is done on demand.
+func (g *gateway) openUpstreams() (*upstream.Manager, error) {
+	g.openMu.Lock()
+	defer g.openMu.Unlock()
+	if door := g.current(); door != nil || !g.onDemand {
 		return door, nil
 	}
 	g.mu.Lock()
@@ -257,7 +257,7 @@ func (g *gateway) openDoor() (*upstream.Manager, error) {
 	g.mu.Unlock()
 	door, err := g.open(file, gates)
 	if err == nil {
-		g.use(file, gates, door)
+		g.setCurrent(file, gates, door)
 	}
 	return door, err
 }

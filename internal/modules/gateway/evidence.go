@@ -77,11 +77,11 @@ func checkTool(s evidence.Source, declared upstream.Config, pins *upstream.Pins,
 			fail("/upstream/tool", "the server %q has no pinned tool %q%s", t.Server, t.Name, didYouMean(t.Name, slices.Collect(maps.Keys(tools))))
 			return
 		}
-		if gates.Of(item.Public) != nil {
+		if gates.GateOf(item.Public) != nil {
 			fail("/upstream/tool", "the tool %q has a gate, so that each call moves a workflow; evidence comes from tools without one", t.Name)
 			return
 		}
-		checkToolArguments(s, document.Known(item.Raw).Get("inputSchema"), fail)
+		checkToolArguments(s, document.ReadTrusted(item.Raw).Get("inputSchema"), fail)
 	}
 	if !server.AllowsAnybody(upstream.KindTool, t.Name) {
 		fail("/upstream/tool", "no rule of %q allows the tool %q, so no one can call it; add it to allow in the section upstreams", t.Server, t.Name)

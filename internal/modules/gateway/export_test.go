@@ -6,20 +6,20 @@ import (
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
-// TailAgain exports tailAgain.
-const TailAgain = tailAgain
+// TailAgain exports tailRetryDelay.
+const TailAgain = tailRetryDelay
 
 // Access exports access.
 type Access = access
 
 // Behind returns the access to a gateway with a door.
-func Behind(door *upstream.Manager) Access { return access{&gateway{door: door}} }
+func Behind(door *upstream.Manager) Access { return access{&gateway{upstreams: door}} }
 
 // Use puts another door in force.
 func (a Access) Use(door *upstream.Manager) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.door = door
+	a.upstreams = door
 }
 
 // CheckSources calls checkSources with a file's upstreams and gates.

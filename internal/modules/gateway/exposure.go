@@ -20,41 +20,41 @@ type exposure struct {
 }
 
 // prepare parses and checks the section; take applies it.
-func (x *exposure) prepare(ctx context.Context, change *module.Change) (take func(), err error) {
+func (e *exposure) prepare(ctx context.Context, change *module.Change) (take func(), err error) {
 	cfg, err := expose.ParseConfig(change.File.Section(sectionExpose))
 	if err != nil {
 		return nil, err
 	}
 	use := func() {}
-	if x.Tools != nil {
-		if use, err = x.Tools.Prepare(ctx, cfg, change.Procedures); err != nil {
+	if e.Tools != nil {
+		if use, err = e.Tools.Prepare(ctx, cfg, change.Procedures); err != nil {
 			return nil, err
 		}
 	}
 	return func() {
 		use()
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		x.cfg = cfg
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.cfg = cfg
 	}, nil
 }
 
-func (x *exposure) connect(s module.System) {
-	x.Tools = expose.New(s.Engine, x.cfg, x.log)
+func (e *exposure) connect(s module.System) {
+	e.Tools = expose.New(s.Engine, e.cfg, e.log)
 	if chains, ok := module.Find[operation.Procedures](s.Extensions); ok {
-		x.UseChains(chains)
+		e.UseChains(chains)
 	}
 }
 
 // check compares the section with the current definitions.
-func (x *exposure) check(ctx context.Context) error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.Use(ctx, x.cfg)
+func (e *exposure) check(ctx context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.Use(ctx, e.cfg)
 }
 
-func (x *exposure) close() {
-	if x.Tools != nil {
-		x.Tools.Close()
+func (e *exposure) close() {
+	if e.Tools != nil {
+		e.Tools.Close()
 	}
 }

@@ -14,8 +14,8 @@ import (
 // operator is the principal that reads definitions and the events that other processes commit.
 var operator = engine.Principal{ID: "local:gateway", Role: engine.RoleOperator}
 
-// tailAgain is the delay before committed events are read again after a failure.
-const tailAgain = time.Second
+// tailRetryDelay is the delay before committed events are read again after a failure.
+const tailRetryDelay = time.Second
 
 // follow starts to announce moves if a gate has gate.ListLegal, because lists of tools then depend on the states
 // of workflows.
@@ -23,13 +23,13 @@ func (g *gateway) follow() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e := g.engine.Load()
-	if e == nil || g.following != nil || !slices.ContainsFunc(g.gates.Gates, func(t gate.Gate) bool { return t.List == gate.ListLegal }) {
+	if e == nil || g.stopFollowing != nil || !slices.ContainsFunc(g.gates.Gates, func(t gate.Gate) bool { return t.List == gate.ListLegal }) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	feed := e.Feed().Follow(-1)
-	g.following = func() {
+	g.stopFollowing = func() {
 		cancel()
 		<-ended
 		feed.Unfollow()
@@ -60,7 +60,7 @@ func (g *gateway) announceMoves(ctx context.Context, e *engine.Engine, feed *eng
 			if !failing {
 				g.log.Warn("cannot read which tools may be called now; trying again, clients are notified later", "cause", err.Error())
 			}
-			again, failing = time.After(tailAgain), true
+			again, failing = time.After(tailRetryDelay), true
 		}
 		if err == nil && page.More {
 			continue

@@ -91,7 +91,7 @@ func TestMoveWhileNothingCanBeRead(t *testing.T) {
 		}{{"approve", true}, {"finish", false}} {
 			db.fails.Store(true)
 			anns, bobs := g.Changed(ann, wire.Tool), g.Changed(bob, wire.Tool)
-			if _, err := s.Engine.Advance(t.Context(), ann, engine.AdvanceRequest{ID: begun.ID, Action: move.action, Data: document.Known([]byte("{}"))}); err != nil {
+			if _, err := s.Engine.Advance(t.Context(), ann, engine.AdvanceRequest{ID: begun.ID, Action: move.action, Data: document.ReadTrusted([]byte("{}"))}); err != nil {
 				t.Fatal(err)
 			}
 			wait(time.Minute) // the feed has announced the move by now

@@ -167,7 +167,7 @@ func (g *gated) start(p engine.Principal, workflow string) string {
 }
 
 func (g *gated) advance(p engine.Principal, id, action, data string) error {
-	_, err := g.Engine.Advance(g.t.Context(), p, engine.AdvanceRequest{ID: id, Action: action, Data: document.Known([]byte(data))})
+	_, err := g.Engine.Advance(g.t.Context(), p, engine.AdvanceRequest{ID: id, Action: action, Data: document.ReadTrusted([]byte(data))})
 	return err
 }
 
@@ -184,11 +184,11 @@ func (g *gated) callWith(p engine.Principal, tool, arguments string) string {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	result := document.Known(r.Result)
+	result := document.ReadTrusted(r.Result)
 	if at := result.At("_meta", "io.github.gavel-mcp/workflow", "state"); at.Kind() != 0 {
 		return at.Text()
 	}
-	failed := document.Known([]byte(result.At("content", "0", "text").Text())).Get("error")
+	failed := document.ReadTrusted([]byte(result.At("content", "0", "text").Text())).Get("error")
 	if failed.Get("code").Is("gate_closed") {
 		return "gate_closed: " + failed.Get("hint").Text()
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/filelock"
 )
 
-// heldKept is how long the file of a killed process is kept. No call stays open that long.
-const heldKept = 24 * time.Hour
+// heldCallMaxAge is how long the file of a killed process is kept. No call stays open that long.
+const heldCallMaxAge = 24 * time.Hour
 
 // heldCalls is the path of evidence.CallsFolder. If it is "", no calls are held.
 type heldCalls string
@@ -63,7 +63,7 @@ func (h heldCalls) path(call string) string {
 	return filepath.Join(string(h), call)
 }
 
-// sweep removes files older than heldKept that killed processes left.
+// sweep removes files older than heldCallMaxAge that killed processes left.
 func (h heldCalls) sweep(now time.Time) {
 	if h == "" {
 		return
@@ -71,7 +71,7 @@ func (h heldCalls) sweep(now time.Time) {
 	entries, _ := os.ReadDir(string(h))
 	for _, e := range entries {
 		path := filepath.Join(string(h), e.Name())
-		if info, err := e.Info(); err != nil || now.Sub(info.ModTime()) < heldKept {
+		if info, err := e.Info(); err != nil || now.Sub(info.ModTime()) < heldCallMaxAge {
 			continue
 		}
 		if held, err := filelock.IsHeld(path); err == nil && !held {

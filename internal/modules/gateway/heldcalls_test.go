@@ -32,7 +32,7 @@ func TestHeldCalls(t *testing.T) {
 	if !h.isAbandoned("call-3") {
 		t.Error("the file of a call that may be open was removed")
 	}
-	h.sweep(time.Now().Add(2 * heldKept))
+	h.sweep(time.Now().Add(2 * heldCallMaxAge))
 	entries, err := os.ReadDir(string(h))
 	if err != nil || len(entries) != 1 || entries[0].Name() != "call-4" {
 		t.Errorf("after a sweep there are %v, %v", entries, err)

@@ -89,40 +89,40 @@ func guard(args []string) module.Guard {
 	if adapter == nil {
 		return nil
 	}
-	return func(ctx context.Context, p module.Program) int { return answerInTime(ctx, p, adapter, limit) }
+	return func(ctx context.Context, p module.Program) int { return answerWithin(ctx, p, adapter, limit) }
 }
 
-// answers receives the answer for the client. Only the first one is used.
-type answers chan agent.Output
+// pendingAnswer receives the answer for the client. Only the first one is used.
+type pendingAnswer chan agent.Output
 
-func (a answers) give(o agent.Output) {
+func (a pendingAnswer) set(o agent.Output) {
 	select {
 	case a <- o:
 	default:
 	}
 }
 
-// answersKey is the context key of the command's answers.
-type answersKey struct{}
+// pendingAnswerKey is the context key of the command's answers.
+type pendingAnswerKey struct{}
 
-func answerInTime(ctx context.Context, p module.Program, adapter *agent.Adapter, limit time.Duration) int {
+func answerWithin(ctx context.Context, p module.Program, adapter *agent.Adapter, limit time.Duration) int {
 	ctx, cancel := context.WithTimeout(ctx, limit-hookMargin(limit))
 	defer cancel()
-	a := make(answers, 1)
+	a := make(pendingAnswer, 1)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		defer func() {
 			if r := recover(); r != nil {
 				_, _ = fmt.Fprintf(p.Err, "%v\n%s", r, debug.Stack())
-				a.give(adapter.EncodeFailure("gavel crashed, so the answer is no. This is a bug in gavel: tell the person who runs you."))
+				a.set(adapter.EncodeFailure("gavel crashed, so the answer is no. This is a bug in gavel: tell the person who runs you."))
 			}
 		}()
-		err := p.Execute(context.WithValue(ctx, answersKey{}, a))
+		err := p.Execute(context.WithValue(ctx, pendingAnswerKey{}, a))
 		if err == nil {
 			err = errors.New("gavel has no answer") // ignored if the command has answered
 		}
-		a.give(refuse(p.In, adapter, agent.DescribeFailure(adapter.Client, describe(err))))
+		a.set(refuse(p.In, adapter, agent.DescribeFailure(adapter.Client, describe(err))))
 	}()
 	var out agent.Output
 	select {
@@ -173,7 +173,7 @@ func (c *answerCommand) Run(ctx context.Context, con *module.Console) error {
 	if err != nil {
 		return err
 	}
-	to, _ := ctx.Value(answersKey{}).(answers)
+	to, _ := ctx.Value(pendingAnswerKey{}).(pendingAnswer)
 	var input bytes.Buffer
 	event, err := readEvent(c.Client, adapter.Decode, io.TeeReader(con.In, &input))
 	if err != nil {
@@ -181,7 +181,7 @@ func (c *answerCommand) Run(ctx context.Context, con *module.Console) error {
 		if how == gate.OnFailureNeutral { // any other answer contains the error
 			con.Log.WarnContext(ctx, "cannot read an event", "client", c.Client, "error", err)
 		}
-		to.give(adapter.EncodeUnreadable(how, err))
+		to.set(adapter.EncodeUnreadable(how, err))
 		return nil
 	}
 	event.Headless = adapter.IsHeadless(os.Getenv)
@@ -193,7 +193,7 @@ func (c *answerCommand) Run(ctx context.Context, con *module.Console) error {
 	if err != nil {
 		answer = agent.Refuse(event, agent.DescribeFailure(c.Client, describe(con.ListMistakes(err))))
 	}
-	to.give(adapter.Encode(event, answer))
+	to.set(adapter.Encode(event, answer))
 	return done()
 }
 
@@ -246,7 +246,7 @@ func (c *answerCommand) answer(ctx context.Context, con *module.Console, adapter
 		}
 		return sys, err
 	}
-	door := agent.NewDoor(agent.DoorConfig{
+	door := agent.NewDecider(agent.DeciderConfig{
 		Rules: func() agent.Rules { return rules }, Logger: con.Log,
 		Engine: func(ctx context.Context) (agent.Engine, error) {
 			sys, err := open(ctx)
@@ -256,11 +256,11 @@ func (c *answerCommand) answer(ctx context.Context, con *module.Console, adapter
 			return sys.Engine, nil
 		},
 	})
-	a = door.Answer(ctx, p, e)
-	if approved != nil && ctx.Err() == nil && canTell(adapter, e, a) { // otherwise the next event reports it
-		a = tellAgent(a, approved.report(ctx, con, open))
+	a = door.Decide(ctx, p, e)
+	if approved != nil && ctx.Err() == nil && acceptsText(adapter, e, a) { // otherwise the next event reports it
+		a = appendText(a, approved.report(ctx, con, open))
 		if e.Phase == agent.PhaseStart {
-			a = tellAgent(a, strings.Join(approved.listMissingHooks(), " "))
+			a = appendText(a, strings.Join(approved.listMissingHooks(), " "))
 		}
 	}
 	return a, func() error {
@@ -272,8 +272,8 @@ func (c *answerCommand) answer(ctx context.Context, con *module.Console, adapter
 	}, nil
 }
 
-// tellAgent adds text to an answer.
-func tellAgent(a agent.Answer, text string) agent.Answer {
+// appendText adds text to an answer.
+func appendText(a agent.Answer, text string) agent.Answer {
 	if a.Verdict == agent.Neutral {
 		a.Context = strings.TrimSpace(a.Context + "\n" + text)
 	} else {
@@ -282,9 +282,9 @@ func tellAgent(a agent.Answer, text string) agent.Answer {
 	return a
 }
 
-// canTell reports whether the client passes text in this answer to the agent.
-func canTell(adapter *agent.Adapter, e agent.Event, a agent.Answer) bool {
-	without, with := adapter.Encode(e, a), adapter.Encode(e, tellAgent(a, "."))
+// acceptsText reports whether the client passes text in this answer to the agent.
+func acceptsText(adapter *agent.Adapter, e agent.Event, a agent.Answer) bool {
+	without, with := adapter.Encode(e, a), adapter.Encode(e, appendText(a, "."))
 	return !bytes.Equal(without.Stdout, with.Stdout) || !bytes.Equal(without.Stderr, with.Stderr)
 }
 

@@ -408,7 +408,7 @@ func (d *diagnosis) ask(ctx context.Context, h agent.InstalledHook, line string,
 	switch {
 	case p.Answer != expected:
 		d.problem("%s: expected the answer %s, but the client reads %s: %s", line, expected, p.Answer, cmp.Or(term.Fit(said, 300), "-"))
-	case strings.Contains(said, agent.CouldNotDecide):
+	case strings.Contains(said, agent.UndecidedText):
 		d.problem("%s was denied because of a failure, not by its gate: %s", line, said)
 	}
 	return answered

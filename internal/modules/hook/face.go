@@ -31,7 +31,7 @@ const answerForm = "answer"
 
 // face answers hook events over HTTP.
 type face struct {
-	door     *agent.Door
+	decider  *agent.Decider
 	rules    func() agent.Rules
 	answered func(client string, v agent.Verdict)
 	log      *slog.Logger
@@ -44,13 +44,13 @@ type face struct {
 const queueWait = 10 * time.Second
 
 // newFace returns a face that applies the rules in force.
-func newFace(log *slog.Logger, rules *rulesInForce) *face {
+func newFace(log *slog.Logger, rules *currentRules) *face {
 	f := &face{
 		log: log, rules: rules.get, answered: rules.count,
 		analysis: fairshare.New(fairshare.Config{Permits: runtime.GOMAXPROCS(0), Wait: queueWait}),
 	}
-	f.door = agent.NewDoor(agent.DoorConfig{
-		Rules: f.rules, Logger: log, Answered: f.answered,
+	f.decider = agent.NewDecider(agent.DeciderConfig{
+		Rules: f.rules, Logger: log, OnAnswer: f.answered,
 		Engine: func(ctx context.Context) (agent.Engine, error) {
 			if release, ok := ctx.Value(analysisKey{}).(func()); ok {
 				release()
@@ -131,7 +131,7 @@ func (f *face) answer(ctx context.Context, e agent.Event) agent.Answer {
 		return a
 	}
 	defer release()
-	return f.door.Answer(context.WithValue(ctx, analysisKey{}, release), who.Principal, e)
+	return f.decider.Decide(context.WithValue(ctx, analysisKey{}, release), who.Principal, e)
 }
 
 // denyInForm returns a writer that turns any problem response into a denial in the client's format, because clients
@@ -152,9 +152,9 @@ type denyingWriter struct {
 	denies  int // the status that was replaced, or 0
 }
 
-// maxLeftover limits, in bytes, how much of a too large body is discarded. The body must be drained because a client
+// maxDrain limits, in bytes, how much of a too large body is discarded. The body must be drained because a client
 // whose connection closes while it writes does not read the answer.
-const maxLeftover = 64 << 20
+const maxDrain = 64 << 20
 
 // WriteHeader implements http.ResponseWriter.
 func (w *denyingWriter) WriteHeader(status int) {
@@ -166,7 +166,7 @@ func (w *denyingWriter) WriteHeader(status int) {
 		w.ResponseWriter.WriteHeader(status)
 	}
 	if status == http.StatusRequestEntityTooLarge {
-		_, _ = io.CopyN(io.Discard, w.body, maxLeftover)
+		_, _ = io.CopyN(io.Discard, w.body, maxDrain)
 	}
 }
 

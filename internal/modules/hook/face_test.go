@@ -45,7 +45,7 @@ func TestHookAnalysisIsShared(t *testing.T) {
 		held := make(chan struct{}) // closed when the first line has been read
 		var order []string          // the callers in order of decision; decisions do not overlap
 		f := &face{log: slog.New(slog.DiscardHandler), answered: func(string, agent.Verdict) {}, analysis: fairshare.New(fairshare.Config{Permits: 1, Wait: time.Minute})}
-		f.door = agent.NewDoor(agent.DoorConfig{
+		f.decider = agent.NewDecider(agent.DeciderConfig{
 			Logger: f.log,
 			Rules: func() agent.Rules { // called by each event that has a permit
 				reading.Add(1)

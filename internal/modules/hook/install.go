@@ -356,7 +356,7 @@ func replaceSettings(path string, before, after []byte) error {
 	}
 	err := os.MkdirAll(filepath.Dir(path), 0o755) //nolint:gosec // the usual mode of a project's folders
 	if err == nil {
-		err = module.WriteWhole(path, func(w io.Writer) error { _, err := w.Write(after); return err })
+		err = module.WriteFileAtomically(path, func(w io.Writer) error { _, err := w.Write(after); return err })
 	}
 	if err == nil {
 		err = os.Chmod(path, mode)

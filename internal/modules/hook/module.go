@@ -41,7 +41,7 @@ func init() {
 		Check:   check,
 		Lint:    []module.LintRule{{Name: "gate", Read: readGatesRule}, {Name: "hooks", Read: readRule}},
 		Extend:  extend,
-		Guard:   guard, Approved: approved, NextStep: nextStep,
+		Guard:   guard, Approved: loadApproval, NextStep: nextStep,
 	})
 }
 

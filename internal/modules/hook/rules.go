@@ -26,7 +26,7 @@ func readRules(path string) (r agent.Rules, err error) {
 		return r, err
 	}
 	r, err = parseRules(file)
-	return r, module.BadConfig(err)
+	return r, module.ConfigError(err)
 }
 
 // parseRules parses the sections gates and hooks. The error holds the mistakes of both.
@@ -56,24 +56,24 @@ func joinMistakes(found ...error) error {
 // operator owns the definitions that agents cannot loosen.
 var operator = engine.Principal{ID: "local:cli", Role: engine.RoleOperator}
 
-// rulesInForce holds the current rules of a system, with counts of its answers.
-type rulesInForce struct {
+// currentRules holds the current rules of a system, with counts of its answers.
+type currentRules struct {
 	rules  atomic.Pointer[agent.Rules]
 	engine atomic.Pointer[engine.Engine] // nil until the system is open
 
 	mu       sync.Mutex
-	answered map[answered]float64
+	answered map[answerCount]float64
 }
 
-// answered is the key by which answers are counted.
-type answered struct{ client, verdict string }
+// answerCount is the key by which answers are counted.
+type answerCount struct{ client, verdict string }
 
 func extend(setup module.Setup) *module.Extension {
-	r := &rulesInForce{answered: map[answered]float64{}}
+	r := &currentRules{answered: map[answerCount]float64{}}
 	f := newFace(setup.Log, r)
 	return &module.Extension{
 		Parts:     []*module.Part{{Sections: []string{sectionHooks, config.SectionGates}, Prepare: r.prepare}},
-		Configure: r.configure, Check: r.check, Metrics: r.tell,
+		Configure: r.configure, Check: r.check, Metrics: r.writeMetrics,
 		Connect: func(s module.System) error {
 			r.engine.Store(s.Engine)
 			return nil
@@ -82,11 +82,11 @@ func extend(setup module.Setup) *module.Extension {
 	}
 }
 
-func (r *rulesInForce) get() agent.Rules { return *r.rules.Load() }
+func (r *currentRules) get() agent.Rules { return *r.rules.Load() }
 
 // prepare parses the rules. Once the system is open, it also checks them against the operators' definitions. take
 // puts them in force.
-func (r *rulesInForce) prepare(ctx context.Context, next *module.Change) (take func(), err error) {
+func (r *currentRules) prepare(ctx context.Context, next *module.Change) (take func(), err error) {
 	rules, err := parseRules(next.File)
 	if e := r.engine.Load(); err == nil && e != nil {
 		err = compare(ctx, rules, e)
@@ -95,7 +95,7 @@ func (r *rulesInForce) prepare(ctx context.Context, next *module.Change) (take f
 }
 
 // check compares the rules in force with the operators' definitions.
-func (r *rulesInForce) check(ctx context.Context) error {
+func (r *currentRules) check(ctx context.Context) error {
 	return compare(ctx, r.get(), r.engine.Load())
 }
 
@@ -105,7 +105,7 @@ func compare(ctx context.Context, rules agent.Rules, e *engine.Engine) error {
 
 // configure makes the engine name gated tools in positions. It does nothing if another module, which knows more
 // tools, has already done so.
-func (r *rulesInForce) configure(cfg *engine.Config) {
+func (r *currentRules) configure(cfg *engine.Config) {
 	if cfg.Gated != nil {
 		return
 	}
@@ -117,13 +117,13 @@ func (r *rulesInForce) configure(cfg *engine.Config) {
 }
 
 // count adds an answer to the metrics.
-func (r *rulesInForce) count(client string, v agent.Verdict) {
+func (r *currentRules) count(client string, v agent.Verdict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.answered[answered{client, string(v)}]++
+	r.answered[answerCount{client, string(v)}]++
 }
 
-func (r *rulesInForce) tell(tell telemetry.Tell) {
+func (r *currentRules) writeMetrics(tell telemetry.MetricFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for a, n := range r.answered {

@@ -17,8 +17,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// usualAgent is the principal that gavel mcp serves by default.
-const usualAgent = "local:agent"
+// defaultAgent is the principal that gavel mcp serves by default.
+const defaultAgent = "local:agent"
 
 // hooksToken describes the token with which the hooks of a client authenticate to a server.
 type hooksToken struct {
@@ -33,7 +33,7 @@ type hooksToken struct {
 // file whose token works. It fails if the server's tokens are not on this machine. undo removes a new token.
 func createToken(ctx context.Context, con *module.Console, t hooksToken) (file string, undo func(), err error) {
 	undo = func() {}
-	switch err := t.try(ctx, con, ""); {
+	switch err := t.verify(ctx, con, ""); {
 	case err == nil: // --auth none
 		return "", undo, nil
 	case isCredentialRefused(err), engine.CodeOf(err) == engine.CodeUnavailable:
@@ -43,7 +43,7 @@ func createToken(ctx context.Context, con *module.Console, t hooksToken) (file s
 	if file, err = t.file(); err != nil {
 		return "", undo, term.UsageErrorf("give --token-file FILE", "cannot find a folder for the token: %w", err)
 	}
-	if kept, err := con.ReadToken(file); err == nil && !isCredentialRefused(t.try(ctx, con, kept)) {
+	if kept, err := con.ReadToken(file); err == nil && !isCredentialRefused(t.verify(ctx, con, kept)) {
 		return file, undo, nil
 	}
 	tokens, release, err := con.Tokens(ctx, t.tokens, t.store)
@@ -51,11 +51,11 @@ func createToken(ctx context.Context, con *module.Console, t hooksToken) (file s
 		return "", undo, t.askOperator(err)
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	bearers, made, err := tokens.Create(auth.NewToken{Name: "hooks-" + t.client, Principal: cmp.Or(t.principal, usualAgent), Role: engine.RoleAgent, Events: t.folder, Local: true})
+	bearers, made, err := tokens.Create(auth.NewToken{Name: "hooks-" + t.client, Principal: cmp.Or(t.principal, defaultAgent), Role: engine.RoleAgent, Events: t.folder, Local: true})
 	if err != nil {
 		return "", undo, module.TokenFailure(err)
 	}
-	if isCredentialRefused(t.try(ctx, con, bearers[0])) { // the tokens here belong to another server
+	if isCredentialRefused(t.verify(ctx, con, bearers[0])) { // the tokens here belong to another server
 		err = t.askOperator(nil)
 	} else if err = errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), auth.WriteSecret(file, bearers[0])); err != nil {
 		err = term.UsageErrorf("give --token-file FILE", "cannot keep the token: %w", err)
@@ -78,8 +78,8 @@ func (t hooksToken) forget(ctx context.Context, con *module.Console, file, id st
 	}
 }
 
-// try posts an invalid event. It returns nil if the server accepts the token, that is, if it rejects only the event.
-func (t hooksToken) try(ctx context.Context, con *module.Console, bearer string) error {
+// verify posts an invalid event. It returns nil if the server accepts the token, that is, if it rejects only the event.
+func (t hooksToken) verify(ctx context.Context, con *module.Console, bearer string) error {
 	c, err := con.ConnectWith(t.server, bearer)
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (t hooksToken) askOperator(cause error) error {
 	}
 	return &term.ExitError{
 		Code: term.ExitUsage, Err: err,
-		Hint: fmt.Sprintf("run on the server: gavel token create hooks-%s --hooks %s --principal %s --out hooks.token; bring the file here, and give --token-file hooks.token", t.client, term.ShellWord(t.folder), term.ShellWord(cmp.Or(t.principal, usualAgent))),
+		Hint: fmt.Sprintf("run on the server: gavel token create hooks-%s --hooks %s --principal %s --out hooks.token; bring the file here, and give --token-file hooks.token", t.client, term.ShellWord(t.folder), term.ShellWord(cmp.Or(t.principal, defaultAgent))),
 	}
 }
 

@@ -145,11 +145,11 @@ func readRuleFiles(con *module.Console, path string) (ruleFiles, error) {
 	text, err := config.Read(path)
 	r := ruleFiles{path: path, approvedRules: approvedRules{Config: string(text), Files: map[string]string{path: digestFile(text)}}}
 	if err != nil {
-		return r, module.BadConfig(err)
+		return r, module.ConfigError(err)
 	}
 	file, err := config.Parse(path, text)
 	if err != nil {
-		return r, module.BadConfig(err)
+		return r, module.ConfigError(err)
 	}
 	if _, err := parseRules(file); err != nil {
 		return r, err
@@ -199,8 +199,8 @@ func (a *approval) Definitions(con *module.Console, patterns []string) module.De
 	return approved
 }
 
-// approved returns the approval for a command that answers an agent from a store, or nil for any other command.
-func approved(ctx context.Context, con *module.Console, command string, flag func(name string) string) (module.Approval, error) {
+// loadApproval returns the approval for a command that answers an agent from a store, or nil for any other command.
+func loadApproval(ctx context.Context, con *module.Console, command string, flag func(name string) string) (module.Approval, error) {
 	if flag("server") != "" || !slices.Contains([]string{"hook answer", "mcp"}, command) {
 		return nil, nil //nolint:nilnil // the approval does not apply
 	}
@@ -297,7 +297,7 @@ func advanceRules(ctx context.Context, sys *module.Opened, by engine.Principal, 
 	if err != nil {
 		return engine.AdvanceResult{}, err
 	}
-	req.Data = document.Known(raw)
+	req.Data = document.ReadTrusted(raw)
 	return sys.Engine.Advance(ctx, by, req)
 }
 

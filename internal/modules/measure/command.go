@@ -15,8 +15,10 @@ import (
 
 func init() {
 	module.Register(module.Module{
-		Name: "measure",
+		Name:    "measure",
+		Reports: reports{},
 		Commands: []module.Command{
+			{Parent: "eval", Name: "compare", Help: "Compare two runs.", New: func() any { return &compareCommand{} }},
 			{Parent: "eval", Name: "tune", Help: "Find the minConfidence that keeps a target risk.", New: func() any { return &tuneCommand{} }},
 			{Parent: "eval", Name: "label", Help: "Label cases, one at a time.", New: func() any { return &labelCommand{} }},
 			{Parent: "eval", Name: "agree", Help: "Measure how far two people agree, and merge their labels.", New: func() any { return &agreeCommand{} }},

@@ -48,7 +48,7 @@ func (c *tuneCommand) Run(_ context.Context, con *module.Console) error {
 			return wrong
 		}
 		var both tune.Cascade
-		both, err = tune.TuneCascade(m.Cases, m.Results, then.Results, target, m.Report.Options)
+		both, err = tune.CompareCascade(m.Cases, m.Results, then.Results, target, m.Report.Options)
 		t, printed = both.First, both
 	}
 	if err != nil {

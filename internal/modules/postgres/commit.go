@@ -37,7 +37,7 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.inside.Done()
+	defer s.activeCalls.Done()
 	if s.writer == nil {
 		return fmt.Errorf("commit: %w", ErrReadOnly)
 	}
@@ -132,7 +132,7 @@ func (m *member) statement() (string, []any) {
 	}
 	if m.IsLesson() {
 		b.with("moved", `SELECT 0::int8 AS n WHERE true`+free)
-		m.learn(&b)
+		m.addLesson(&b)
 		return b.end(`SELECT (SELECT n FROM moved), false, ` + lost + `, false, false`)
 	}
 	if len(m.Keys) > 0 {
@@ -162,7 +162,7 @@ func (m *member) statement() (string, []any) {
 			ON CONFLICT (id) DO UPDATE SET place = excluded.place, status = excluded.status, instance = excluded.instance,
 				workflow = excluded.workflow, principal = excluded.principal, body = excluded.body, data = excluded.data`)
 	}
-	m.learn(&b)
+	m.addLesson(&b)
 	m.keepSnapshots(&b)
 	return b.end(`SELECT (SELECT n FROM moved), ` + taken + `, ` + lost + `, ` + anchored + `, ` + other)
 }

@@ -18,8 +18,8 @@ import (
 // fill most pages. Events further away are found by the index of their terms, one block of positions after another.
 // So a page reads little more than its own rows, no matter how often and where a term occurs.
 
-// nearby is the number of positions that are scanned one by one.
-const nearby = 512
+// nearbyPositions is the number of positions that are scanned one by one.
+const nearbyPositions = 512
 
 // placedColumns are the columns of an event with its position and the owner and version of its instance.
 const placedColumns = `e.pos, i.owner, i.version, ` + eventColumns
@@ -30,7 +30,7 @@ func scanPlaced(r pgx.Row) (p store.PlacedEvent, err error) {
 	var owner []byte
 	p.Event, err = scanEvent(r, &p.Position, &owner, &p.Version)
 	if err != nil && p.Position != 0 {
-		return p, asDamage(fmt.Errorf("the event at position %d: %w", p.Position, err))
+		return p, wrapDamaged(fmt.Errorf("the event at position %d: %w", p.Position, err))
 	}
 	p.Owner = string(owner)
 	return p, err
@@ -91,26 +91,26 @@ type search struct {
 	newestFirst  bool
 }
 
-func (f search) order() string {
-	if f.newestFirst {
+func (s search) order() string {
+	if s.newestFirst {
 		return " DESC"
 	}
 	return ""
 }
 
 // queries returns functions that build the queries for a page of n events. They are run in turn until the page is full.
-func (f search) queries() []func(n int) query {
-	near, far := f, f
+func (s search) queries() []func(n int) query {
+	near, far := s, s
 	switch {
-	case f.q.Instance != "":
-		return []func(n int) query{f.alongHistory}
-	case len(f.q.Terms()) == 0 && f.q.Since.IsZero() && f.q.Until.IsZero():
-		return []func(n int) query{f.alongPositions}
-	case f.newestFirst:
-		near.above = max(f.above, f.below-nearby)
+	case s.q.Instance != "":
+		return []func(n int) query{s.alongHistory}
+	case len(s.q.Terms()) == 0 && s.q.Since.IsZero() && s.q.Until.IsZero():
+		return []func(n int) query{s.alongPositions}
+	case s.newestFirst:
+		near.above = max(s.above, s.below-nearbyPositions)
 		far.below = near.above + 1
 	default:
-		near.below = min(f.below, f.above+nearby)
+		near.below = min(s.below, s.above+nearbyPositions)
 		far.above = near.below - 1
 	}
 	if far.above+1 >= far.below {
@@ -130,47 +130,47 @@ func (w *where) addTimes(q store.DecisionQuery, last, first string) {
 }
 
 // where returns the conditions on events; place is the SQL expression for their position.
-func (f search) where(place string) (w where) {
-	w.add(place+" > %", f.above)
-	w.add(place+" < %", f.below)
-	w.addTimes(f.q, "e.at", "e.at")
-	for _, any := range f.q.Terms() {
+func (s search) where(place string) (w where) {
+	w.add(place+" > %", s.above)
+	w.add(place+" < %", s.below)
+	w.addTimes(s.q, "e.at", "e.at")
+	for _, any := range s.q.Terms() {
 		w.add("e.terms && %", any)
 	}
 	return w
 }
 
-func (f search) alongPositions(n int) query {
-	w := f.where("e.pos")
-	return query{`SELECT ` + placedColumns + placedTables + w.String() + ` ORDER BY e.pos` + f.order() + ` LIMIT ` + w.value(n), w.args}
+func (s search) alongPositions(n int) query {
+	w := s.where("e.pos")
+	return query{`SELECT ` + placedColumns + placedTables + w.String() + ` ORDER BY e.pos` + s.order() + ` LIMIT ` + w.value(n), w.args}
 }
 
 // alongHistory reads the events of one instance in the order of seq, in which their positions increase, too.
-func (f search) alongHistory(n int) query {
-	w := f.where("e.pos")
-	w.addText("e.n = (SELECT n FROM gavel.instances WHERE id = %)", f.q.Instance)
-	return query{`SELECT ` + placedColumns + placedTables + w.String() + ` ORDER BY e.seq` + f.order() + ` LIMIT ` + w.value(n), w.args}
+func (s search) alongHistory(n int) query {
+	w := s.where("e.pos")
+	w.addText("e.n = (SELECT n FROM gavel.instances WHERE id = %)", s.q.Instance)
+	return query{`SELECT ` + placedColumns + placedTables + w.String() + ` ORDER BY e.seq` + s.order() + ` LIMIT ` + w.value(n), w.args}
 }
 
 // inBlocks searches one block after another. In each it finds events by their terms or, if the query has none, by
 // position.
-func (f search) inBlocks(n int) query {
-	w := f.where("-(-e.pos)") // so written, it avoids the index of positions, which would be read completely for each block
+func (s search) inBlocks(n int) query {
+	w := s.where("-(-e.pos)") // so written, it avoids the index of positions, which would be read completely for each block
 	blocks := where{builder: w.builder}
-	blocks.addTimes(f.q, "last", "first")
-	blocks.add("block >= %", f.above>>blockBits)
-	blocks.add("block <= %", f.below>>blockBits)
+	blocks.addTimes(s.q, "last", "first")
+	blocks.add("block >= %", s.above>>blockBits)
+	blocks.add("block <= %", s.below>>blockBits)
 	ofBlock, first := ` AND ARRAY[e.pos >> 13] && ARRAY[b.block] ORDER BY -e.pos`, ` DESC`
-	if f.newestFirst {
+	if s.newestFirst {
 		first = ``
 	}
-	if len(f.q.Terms()) == 0 {
-		ofBlock, first = ` AND e.pos >= b.block << 13 AND e.pos < (b.block + 1) << 13 ORDER BY e.pos`, f.order()
+	if len(s.q.Terms()) == 0 {
+		ofBlock, first = ` AND e.pos >= b.block << 13 AND e.pos < (b.block + 1) << 13 ORDER BY e.pos`, s.order()
 	}
 	limit := ` LIMIT ` + blocks.value(n)
-	return query{`SELECT f.* FROM (SELECT block FROM gavel.blocks` + blocks.String() + ` ORDER BY block` + f.order() + `) b CROSS JOIN LATERAL (SELECT ` +
+	return query{`SELECT f.* FROM (SELECT block FROM gavel.blocks` + blocks.String() + ` ORDER BY block` + s.order() + `) b CROSS JOIN LATERAL (SELECT ` +
 		placedColumns + ` FROM (SELECT * FROM gavel.events e` + w.String() + ofBlock + first + limit + `) e JOIN gavel.instances i USING (n)
-		ORDER BY e.pos` + f.order() + `) f ORDER BY b.block` + f.order() + limit, blocks.args}
+		ORDER BY e.pos` + s.order() + `) f ORDER BY b.block` + s.order() + limit, blocks.args}
 }
 
 // page reads a page of at most n events.

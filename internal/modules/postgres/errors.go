@@ -120,14 +120,14 @@ func isLost(err error) bool {
 	return isConnect(err) || isNetwork(err) || pgconn.Timeout(err)
 }
 
-// isUndone reports whether the server rolled back a transaction that may succeed if it is retried.
-func isUndone(err error) bool {
+// isRolledBack reports whether the server rolled back a transaction that may succeed if it is retried.
+func isRolledBack(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pg.Code == "40001" || pg.Code == "40P01")
 }
 
-// isTaken reports whether a unique index already contains the value.
-func isTaken(err error, index string) bool {
+// isUniqueViolation reports whether a unique index already contains the value.
+func isUniqueViolation(err error, index string) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "23505" && pg.ConstraintName == index
 }

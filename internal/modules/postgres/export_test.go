@@ -179,10 +179,10 @@ func (s *Store) PagesOf(q any, last int64, n int) (all []Page) {
 	}
 	switch q := q.(type) {
 	case store.InstanceQuery:
-		add(instancesBelow(q, n))
+		add(instancesQuery(q, n))
 	case store.ReviewQuery:
 		q.Limit = n
-		add(reviewsBehind(q))
+		add(reviewsQuery(q))
 	case store.DecisionQuery:
 		of(search{q: q, below: cmp.Or(q.Before, last+1), newestFirst: true})
 	case store.TailQuery:

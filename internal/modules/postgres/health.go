@@ -26,7 +26,7 @@ func (s *Store) CheckWritable(ctx context.Context) error {
 		if err != nil || !s.full.Load() {
 			return err //nolint:wrapcheck // transact wraps it
 		}
-		return s.findRoom(ctx, tx)
+		return s.checkDiskSpace(ctx, tx)
 	})
 	if errors.Is(err, ErrDenied) && s.full.CompareAndSwap(true, false) {
 		return s.CheckWritable(ctx) // without the right to create temporary tables, only a write can find space
@@ -34,9 +34,9 @@ func (s *Store) CheckWritable(ctx context.Context) error {
 	return err
 }
 
-// findRoom checks for free disk space after a write failed for lack of it. A write within existing pages needs no
+// checkDiskSpace checks for free disk space after a write failed for lack of it. A write within existing pages needs no
 // space and would prove nothing, so findRoom writes 64 KB to a table that is dropped with the transaction.
-func (s *Store) findRoom(ctx context.Context, tx pgx.Tx) error {
+func (s *Store) checkDiskSpace(ctx context.Context, tx pgx.Tx) error {
 	for _, query := range []string{
 		`SET LOCAL temp_tablespaces = ''`, // in the tablespace of the database's tables
 		`CREATE TEMPORARY TABLE gavel_room ON COMMIT DROP AS SELECT repeat(md5(n::text), 60) FROM generate_series(1, 32) AS n`,

@@ -21,8 +21,8 @@ const instanceColumns = `i.id, i.workflow, i.version, i.definition_hash, i.owner
 
 const eventColumns = `e.prev_hash, e.hash, e.body`
 
-// asDamage wraps an error of decoding a row in store.ErrDamaged; nil stays nil.
-func asDamage(err error) error {
+// wrapDamaged wraps an error of decoding a row in store.ErrDamaged; nil stays nil.
+func wrapDamaged(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -56,7 +56,7 @@ func scanInstance(r pgx.Row) (record.Instance, error) {
 		return record.Instance{}, err //nolint:wrapcheck // read wraps it
 	}
 	if err := json.Unmarshal(facts, &i.Facts); err != nil {
-		return record.Instance{}, asDamage(fmt.Errorf("the facts of %s: %w", i.ID, err))
+		return record.Instance{}, wrapDamaged(fmt.Errorf("the facts of %s: %w", i.ID, err))
 	}
 	i.Owner, i.CreatedAt, i.UpdatedAt, i.Subject = string(owner), rows.TimeOf(created), rows.TimeOf(updated), string(subject)
 	i.Head, i.Context = hex.EncodeToString(head), doc
@@ -91,7 +91,7 @@ func scanFiled(r pgx.Row) (record.Event, error) {
 	var scope []byte
 	e, err := scanEvent(r, &revision, &kind, &at, &scope)
 	if err == nil {
-		err = asDamage(rows.CheckColumns(e, revision, kind, at, scope))
+		err = wrapDamaged(rows.CheckColumns(e, revision, kind, at, scope))
 	}
 	if err != nil {
 		return record.Event{}, err
@@ -107,7 +107,7 @@ func (s *Store) Snapshot(ctx context.Context, id string, revision int64) (inst r
 			WHERE n = (SELECT n FROM gavel.instances WHERE id = $1) AND revision <= $2 ORDER BY revision DESC LIMIT 1`), textOrNull(id), revision).Scan(&doc, &contextDoc)
 		if err == nil {
 			inst, err = rows.DecodeSnapshot(doc, contextDoc)
-			err = asDamage(err)
+			err = wrapDamaged(err)
 		}
 		return err //nolint:wrapcheck // read wraps it
 	})
@@ -179,7 +179,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record
 		// An event's own seq may differ from the one it is stored under (damage). The next page could then repeat
 		// this one.
 		if err == nil && len(page) == n && page[n-1].Seq <= from {
-			err = asDamage(fmt.Errorf("the events of %s after number %d go backwards", q.Instance, from))
+			err = wrapDamaged(fmt.Errorf("the events of %s after number %d go backwards", q.Instance, from))
 		}
 		return page, err
 	})
@@ -200,7 +200,7 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 			below.BeforeID = after.ID
 		}
 		err = s.read(ctx, "instances", func(ctx context.Context, on handle) (err error) {
-			query, args := instancesBelow(below, n)
+			query, args := instancesQuery(below, n)
 			page, err = queryAll(ctx, on, scan, s.sql(query), args...)
 			return err
 		})
@@ -208,7 +208,7 @@ func (s *Store) Instances(ctx context.Context, q store.InstanceQuery) iter.Seq2[
 	})
 }
 
-func instancesBelow(q store.InstanceQuery, n int) (query string, args []any) {
+func instancesQuery(q store.InstanceQuery, n int) (query string, args []any) {
 	columns, joined := instanceColumns, " JOIN gavel.contexts c USING (n)"
 	if q.Heads {
 		columns, joined = "i.id, i.seq, i.head", ""
@@ -246,7 +246,7 @@ func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[stor
 	return func(yield func(store.Review, error) bool) {
 		var found []reviewRow
 		err := s.read(ctx, "reviews", func(ctx context.Context, on handle) (err error) {
-			query, args := reviewsBehind(q)
+			query, args := reviewsQuery(q)
 			found, err = queryAll(ctx, on, scanReview, s.sql(query), args...)
 			return err
 		})
@@ -256,7 +256,7 @@ func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[stor
 			}
 			var r store.Review
 			if r, err = rows.DecodeReview(found[i].id, found[i].body, found[i].data); err != nil {
-				err = fmt.Errorf("read reviews: %w", asDamage(err))
+				err = fmt.Errorf("read reviews: %w", wrapDamaged(err))
 			} else if !yield(r, nil) {
 				return
 			}
@@ -267,7 +267,7 @@ func (s *Store) Reviews(ctx context.Context, q store.ReviewQuery) iter.Seq2[stor
 	}
 }
 
-func reviewsBehind(q store.ReviewQuery) (query string, args []any) {
+func reviewsQuery(q store.ReviewQuery) (query string, args []any) {
 	var w where
 	w.addText("id = %", q.ID)
 	w.addText("instance = %", q.Instance)

@@ -11,12 +11,12 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// prunedAtOnce is how many old refusals a new one deletes: more than one, so that their number shrinks, and few
+// maxPruned is how many old refusals a new one deletes: more than one, so that their number shrinks, and few
 // enough to cost nothing.
-const prunedAtOnce = 8
+const maxPruned = 8
 
-// learn adds the parts that write a commit's lesson, if it has one.
-func (m *member) learn(b *builder) {
+// addLesson adds the parts that write a commit's lesson, if it has one.
+func (m *member) addLesson(b *builder) {
 	l := m.Lesson
 	if l == nil {
 		return
@@ -31,7 +31,7 @@ func (m *member) learn(b *builder) {
 		return
 	}
 	b.with("pruned", `DELETE FROM gavel.refusals WHERE pos IN (SELECT pos FROM gavel.refusals WHERE at < `+b.value(l.At.Add(-store.MaxRefusalAge).UnixNano())+
-		` ORDER BY at LIMIT `+strconv.Itoa(prunedAtOnce)+` FOR UPDATE SKIP LOCKED)`)
+		` ORDER BY at LIMIT `+strconv.Itoa(maxPruned)+` FOR UPDATE SKIP LOCKED)`)
 	add := func(name, guard, identity string) {
 		b.with(name, `INSERT INTO gavel.refusals (guard, identity, instance, principal, workflow, action, at, opinion) SELECT `+
 			b.values([]byte(guard), []byte(identity), []byte(l.Instance), []byte(l.Principal), []byte(l.Workflow), []byte(l.Action), l.At.UnixNano(), bytesOrNull(l.Opinion))+` FROM moved`)

@@ -41,7 +41,7 @@ func scanJudgeConfig(r pgx.Row) (c store.JudgeConfig, err error) {
 		return c, err //nolint:wrapcheck // read wraps it
 	}
 	if err := json.Unmarshal(settings, &c.Settings); err != nil {
-		return c, asDamage(fmt.Errorf("judge config %d of %s: %w", c.Revision, c.Workflow, err))
+		return c, wrapDamaged(fmt.Errorf("judge config %d of %s: %w", c.Revision, c.Workflow, err))
 	}
 	c.Principal, c.Role, c.Scope, c.At, c.Seal = string(principal), string(role), string(scope), rows.TimeOf(at), seal.Decode()
 	return c, nil

@@ -80,10 +80,10 @@ type Store struct {
 	failures            [len(failureClasses) + 1]atomic.Uint64 // the last counts other errors
 	full                atomic.Bool                            // a write found the disk full; CheckWritable resets it
 
-	mu     sync.RWMutex // held by enter, and by Close while it sets closed
-	closed bool
-	inside sync.WaitGroup // calls in progress
-	once   sync.Once
+	mu          sync.RWMutex // held by enter, and by Close while it sets closed
+	closed      bool
+	activeCalls sync.WaitGroup // calls in progress
+	once        sync.Once
 }
 
 var (
@@ -189,7 +189,7 @@ func (s *Store) enter(ctx context.Context) error {
 	if s.closed {
 		return store.ErrClosed
 	}
-	s.inside.Add(1)
+	s.activeCalls.Add(1)
 	return nil
 }
 
@@ -201,9 +201,9 @@ func (s *Store) Close() error {
 		s.closed = true
 		s.mu.Unlock()
 		if s.writer != nil {
-			close(s.writer.hurrying)
+			close(s.writer.urgent)
 		}
-		s.inside.Wait()
+		s.activeCalls.Wait()
 		s.writer.stop()
 		s.waker.stop()
 		s.closePools()
@@ -231,7 +231,7 @@ func (s *Store) read(ctx context.Context, what string, do func(ctx context.Conte
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.inside.Done()
+	defer s.activeCalls.Done()
 	pool := s.reads
 	if store.IsBulkRead(ctx) {
 		pool = s.bulk

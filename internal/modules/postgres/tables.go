@@ -66,7 +66,7 @@ func (s *Store) tableRows(ctx context.Context, on handle, t rows.Table) iter.Seq
 		for found.Next() {
 			values, err := found.Values()
 			if err == nil {
-				err = asDamage(t.Normalize(values))
+				err = wrapDamaged(t.Normalize(values))
 			}
 			if err != nil {
 				yield(nil, classify(err))

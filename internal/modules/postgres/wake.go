@@ -13,8 +13,8 @@ import (
 
 // The pause between two announcements of commits, and before a lost connection is dialled again.
 const (
-	announceEvery = 10 * time.Millisecond
-	listenAgain   = time.Second
+	announceInterval = 10 * time.Millisecond
+	listenRetryDelay = time.Second
 )
 
 // waker announces the commits of this process and receives the announcements of others. These are hints: commits
@@ -56,8 +56,8 @@ func (w *waker) stop() {
 	}
 }
 
-// tell requests an announcement of a commit.
-func (w *waker) tell() {
+// requestAnnouncement requests an announcement of a commit.
+func (w *waker) requestAnnouncement() {
 	select {
 	case w.committed <- struct{}{}:
 	default: // the pending announcement covers all commits
@@ -78,7 +78,7 @@ func (w *waker) announce() {
 		}
 		select {
 		case <-w.ctx.Done():
-		case <-time.After(announceEvery):
+		case <-time.After(announceInterval):
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (s *Store) Subscribe(ctx context.Context) (wake <-chan struct{}, stop func(
 	if w.unheard == nil && w.ctx.Err() == nil {
 		var listening context.Context
 		listening, w.unheard = context.WithCancel(w.ctx)
-		w.running.Go(func() { w.hear(listening) })
+		w.running.Go(func() { w.receive(listening) })
 	}
 	leave := func() {
 		w.mu.Lock()
@@ -124,22 +124,22 @@ func (s *Store) Subscribe(ctx context.Context) (wake <-chan struct{}, stop func(
 	return c, func() { forget(); leave() }
 }
 
-// hear wakes the listeners until ctx ends.
-func (w *waker) hear(ctx context.Context) {
+// receive wakes the listeners until ctx ends.
+func (w *waker) receive(ctx context.Context) {
 	for {
-		if err := w.hearOnce(ctx); ctx.Err() == nil {
+		if err := w.receiveOnce(ctx); ctx.Err() == nil {
 			w.s.log.Debug("lost the connection that listens for commits; connecting again", "cause", classify(err))
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(listenAgain/2 + rand.N(listenAgain)): //nolint:gosec // jitter
+		case <-time.After(listenRetryDelay/2 + rand.N(listenRetryDelay)): //nolint:gosec // jitter
 		}
 	}
 }
 
-// hearOnce wakes the listeners until the connection ends.
-func (w *waker) hearOnce(ctx context.Context) error {
+// receiveOnce wakes the listeners until the connection ends.
+func (w *waker) receiveOnce(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, w.listen)
 	if err != nil {
 		return err //nolint:wrapcheck // logged

@@ -24,14 +24,14 @@ const (
 
 // How long a transaction that was undone or lost waits before it is retried.
 const (
-	shortestWait = 2 * time.Millisecond
-	longestWait  = 500 * time.Millisecond
+	minRetryWait = 2 * time.Millisecond
+	maxRetryWait = 500 * time.Millisecond
 )
 
 // The states of a request.
 const (
 	waiting int32 = iota
-	taken
+	claimed
 	abandoned
 )
 
@@ -43,23 +43,23 @@ type request struct {
 	state atomic.Int32
 }
 
-// take claims the request for a transaction; its caller can no longer cancel.
-func (r *request) take() bool { return r.state.CompareAndSwap(waiting, taken) }
+// claim claims the request for a transaction; its caller can no longer cancel.
+func (r *request) claim() bool { return r.state.CompareAndSwap(waiting, claimed) }
 
 // writer is the only goroutine of a process that commits.
 type writer struct {
-	s        *Store
-	queue    chan *request
-	held     *request // postponed because its instance was already in the group
-	insert   string   // the statement for a group's events
-	stopped  chan struct{}
-	hurrying chan struct{} // closed when the store is being closed
-	groups   atomic.Uint64 // committed transactions
-	commits  atomic.Uint64 // commits in them
+	s       *Store
+	queue   chan *request
+	held    *request // postponed because its instance was already in the group
+	insert  string   // the statement for a group's events
+	stopped chan struct{}
+	urgent  chan struct{} // closed when the store is being closed
+	groups  atomic.Uint64 // committed transactions
+	commits atomic.Uint64 // commits in them
 }
 
 func newWriter(s *Store) *writer {
-	return &writer{s: s, insert: s.sql(insertEvents), queue: make(chan *request, 4*maxGroup), stopped: make(chan struct{}), hurrying: make(chan struct{})}
+	return &writer{s: s, insert: s.sql(insertEvents), queue: make(chan *request, 4*maxGroup), stopped: make(chan struct{}), urgent: make(chan struct{})}
 }
 
 // stop ends the goroutine once the queue is empty. submit must not be called afterwards.
@@ -100,14 +100,14 @@ func (w *writer) run() {
 				return
 			}
 		}
-		group := w.gather(first)
+		group := w.collectGroup(first)
 		w.commitGroup(group)
 	}
 }
 
-// gather takes the queued requests, sorted in the order in which every process locks instances, so that no two
+// collectGroup takes the queued requests, sorted in the order in which every process locks instances, so that no two
 // processes wait for each other. Each instance appears at most once.
-func (w *writer) gather(first *request) (group []*request) {
+func (w *writer) collectGroup(first *request) (group []*request) {
 	size, have := 0, map[string]bool{}
 	for r := first; r != nil; {
 		id := r.instance()
@@ -115,7 +115,7 @@ func (w *writer) gather(first *request) (group []*request) {
 			w.held = r
 			break
 		}
-		if r.take() {
+		if r.claim() {
 			have[id] = id != ""
 			group, size = append(group, r), size+r.Size
 		}
@@ -138,8 +138,8 @@ func (w *writer) commitGroup(group []*request) {
 	if len(group) == 0 {
 		return
 	}
-	err := w.s.insist(w.hurrying, func(ctx context.Context) error { return w.try(ctx, &group) })
-	if err != nil && len(group) > 1 && !isLost(err) && !isUndone(err) {
+	err := w.s.retryTransaction(w.urgent, func(ctx context.Context) error { return w.tryOnce(ctx, &group) })
+	if err != nil && len(group) > 1 && !isLost(err) && !isRolledBack(err) {
 		for _, r := range group {
 			w.commitGroup([]*request{r})
 		}
@@ -153,9 +153,9 @@ func (w *writer) commitGroup(group []*request) {
 	}
 }
 
-// try makes one attempt at a transaction. Requests that it finds already written are answered and removed from the
+// tryOnce makes one attempt at a transaction. Requests that it finds already written are answered and removed from the
 // group.
-func (w *writer) try(ctx context.Context, group *[]*request) error {
+func (w *writer) tryOnce(ctx context.Context, group *[]*request) error {
 	conn, err := w.s.writes.Acquire(ctx)
 	if err != nil {
 		return err //nolint:wrapcheck // Commit wraps it
@@ -170,7 +170,7 @@ func (w *writer) try(ctx context.Context, group *[]*request) error {
 		return err
 	}
 	// Only the events show whether the transaction was committed.
-	if checkErr := w.s.insist(w.hurrying, func(ctx context.Context) error { return w.answerWritten(ctx, group) }); checkErr != nil {
+	if checkErr := w.s.retryTransaction(w.urgent, func(ctx context.Context) error { return w.resolveWritten(ctx, group) }); checkErr != nil {
 		return fmt.Errorf("it is unknown whether the commit was written: %w", checkErr)
 	}
 	if len(*group) == 0 {
@@ -217,7 +217,7 @@ func (w *writer) transact(ctx context.Context, conn *pgxpool.Conn, group []*requ
 	end.Queue("COMMIT")
 	if err := conn.SendBatch(ctx, &end).Close(); err != nil {
 		rollBackConn(ctx, conn)
-		if isTaken(err, "events_key") && len(group) == 1 {
+		if isUniqueViolation(err, "events_key") && len(group) == 1 {
 			group[0].err = store.ErrKeyTaken // by another process just now
 			return false, nil
 		}
@@ -226,7 +226,7 @@ func (w *writer) transact(ctx context.Context, conn *pgxpool.Conn, group []*requ
 	w.groups.Add(1)
 	w.commits.Add(uint64(written))
 	if events.count() > 0 {
-		w.s.waker.tell()
+		w.s.waker.requestAnnouncement()
 	}
 	return true, nil
 }
@@ -253,8 +253,8 @@ func (w *writer) findTaken(ctx context.Context, conn *pgxpool.Conn, group []*req
 	return nil
 }
 
-// answerWritten answers the requests that were committed, and keeps the others in the group.
-func (w *writer) answerWritten(ctx context.Context, group *[]*request) error {
+// resolveWritten answers the requests that were committed, and keeps the others in the group.
+func (w *writer) resolveWritten(ctx context.Context, group *[]*request) error {
 	var left []*request
 	for i, r := range *group {
 		written, err := r.isWritten(ctx, w.s)
@@ -287,15 +287,15 @@ func dropConn(conn *pgxpool.Conn, err error) {
 	}
 }
 
-// insist calls do, and retries it within the store's patience if the server undid it or its connection was lost.
+// retryTransaction calls do, and retries it within the store's patience if the server undid it or its connection was lost.
 // If hurry is closed during a wait, insist tries only once more.
-func (s *Store) insist(hurry <-chan struct{}, do func(ctx context.Context) error) error {
+func (s *Store) retryTransaction(hurry <-chan struct{}, do func(ctx context.Context) error) error {
 	until := time.Now().Add(s.patience)
-	for wait := shortestWait; ; wait = min(2*wait, longestWait) {
+	for wait := minRetryWait; ; wait = min(2*wait, maxRetryWait) {
 		ctx, cancel := context.WithTimeout(context.Background(), s.patience)
 		err := do(ctx)
 		cancel()
-		if err == nil || !isUndone(err) && !isLost(err) || time.Now().After(until) {
+		if err == nil || !isRolledBack(err) && !isLost(err) || time.Now().After(until) {
 			return err
 		}
 		timer := time.NewTimer(wait/2 + rand.N(wait)) //nolint:gosec // jitter
@@ -313,11 +313,11 @@ func (s *Store) transact(ctx context.Context, what string, do func(ctx context.C
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.inside.Done()
+	defer s.activeCalls.Done()
 	if s.writes == nil {
 		return fmt.Errorf("%s: %w", what, ErrReadOnly)
 	}
-	err := s.insist(ctx.Done(), func(ctx context.Context) error {
+	err := s.retryTransaction(ctx.Done(), func(ctx context.Context) error {
 		conn, err := s.writes.Acquire(ctx)
 		if err != nil {
 			return err //nolint:wrapcheck // below

@@ -35,7 +35,7 @@ func readFlag(flag module.ConfigFlag) ([]export.Webhook, error) {
 		return nil, err
 	}
 	all, err := read(file)
-	return all, module.BadConfig(err)
+	return all, module.ConfigError(err)
 }
 
 // find returns the receiver with a name.
@@ -273,7 +273,7 @@ func (c *testCommand) Run(ctx context.Context, con *module.Console) error {
 	}
 	end, err := hook.Open()
 	if err != nil {
-		return module.BadConfig(err)
+		return module.ConfigError(err)
 	}
 	end.Close()
 	if err := export.Test(ctx, hook); err != nil {

@@ -85,14 +85,14 @@ func serve(host module.Host) (*module.Service, error) {
 		},
 		Prepare: prepare,
 		Run:     x.Run,
-		Metrics: func(tell telemetry.Tell) { tellStats(tell, x) },
+		Metrics: func(tell telemetry.MetricFunc) { writeStats(tell, x) },
 	}, nil
 }
 
 // statsTime limits how long reading the metrics waits for the store.
 const statsTime = 2 * time.Second
 
-func tellStats(tell telemetry.Tell, x *export.Exporter) {
+func writeStats(tell telemetry.MetricFunc, x *export.Exporter) {
 	ctx, cancel := context.WithTimeout(context.Background(), statsTime)
 	defer cancel()
 	for _, s := range x.Stats(ctx) {

@@ -119,7 +119,7 @@ const longestWait = 5 * time.Second
 // Ask performs an operation on the server. It repeats the request if that is safe.
 func (c *Client) Ask(ctx context.Context, op *operation.Operation, req any) (any, error) {
 	for try := 1; ; try++ {
-		res, safe, err := c.once(ctx, op, req)
+		res, safe, err := c.askOnce(ctx, op, req)
 		if err == nil {
 			return res, nil
 		}
@@ -137,8 +137,8 @@ func (c *Client) Ask(ctx context.Context, op *operation.Operation, req any) (any
 	}
 }
 
-// once sends a request once. safe reports whether it may be repeated.
-func (c *Client) once(ctx context.Context, op *operation.Operation, req any) (res any, safe bool, err error) {
+// askOnce sends a request once. safe reports whether it may be repeated.
+func (c *Client) askOnce(ctx context.Context, op *operation.Operation, req any) (res any, safe bool, err error) {
 	within, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	r, err := rest.NewRequest(within, c.base, op, req)
@@ -180,15 +180,15 @@ func (c *Client) send(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// pause is the wait before a retry after a failed connection.
-const pause = 200 * time.Millisecond
+// defaultRetryWait is the wait before a retry after a failed connection.
+const defaultRetryWait = 200 * time.Millisecond
 
 func unreachableError(host string, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return &engine.Error{Code: engine.CodeCancelled, Message: "The request was cancelled.", Hint: "Check the status before trying again.", Err: err}
 	}
 	var lasting *tls.CertificateVerificationError
-	after := pause
+	after := defaultRetryWait
 	if errors.As(err, &lasting) {
 		after = 0
 	}

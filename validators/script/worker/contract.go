@@ -68,7 +68,7 @@ func (r *resultReader) readObject(object *goja.Object) script.Outcome {
 	if o.Confidence, ok = readConfidence(r.getOwn(object, "confidence")); !ok {
 		return newBadResult(detailConfidence)
 	}
-	if reason := r.getOwn(object, "reason"); !isUnsaid(reason) {
+	if reason := r.getOwn(object, "reason"); !isEmptyValue(reason) {
 		text, ok := reason.(goja.String)
 		if !ok {
 			return newBadResult(detailReason)
@@ -87,7 +87,7 @@ func (r *resultReader) readObject(object *goja.Object) script.Outcome {
 // readNotes reads an optional array of strings. Entries after the first MaxNotes are dropped.
 func (r *resultReader) readNotes(object *goja.Object, name string) ([]string, bool) {
 	v := r.getOwn(object, name)
-	if isUnsaid(v) {
+	if isEmptyValue(v) {
 		return nil, true
 	}
 	array, ok := v.(*goja.Object)
@@ -101,7 +101,7 @@ func (r *resultReader) readNotes(object *goja.Object, name string) ([]string, bo
 	var list []string
 	for i := range int(min(length.ToInteger(), script.MaxNotes)) {
 		entry := array.Get(formatInt(i))
-		if isUnsaid(entry) {
+		if isEmptyValue(entry) {
 			continue
 		}
 		text, ok := entry.(goja.String)
@@ -156,9 +156,9 @@ func readTruth(v goja.Value) (value, ok bool) {
 	return v.ToBoolean(), true
 }
 
-// isUnsaid reports whether an optional value counts as absent: undefined, null, a boolean, or an empty
+// isEmptyValue reports whether an optional value counts as absent: undefined, null, a boolean, or an empty
 // value, as cond && 'text' and ok || 'text' can produce.
-func isUnsaid(v goja.Value) bool {
+func isEmptyValue(v goja.Value) bool {
 	if _, isObject := v.(*goja.Object); isObject {
 		return false
 	}

@@ -226,7 +226,7 @@ func applySchema(s *schema.Schema, q *script.Request) script.Outcome {
 	if len(q.Document) == 0 {
 		q.Document = []byte("{}")
 	}
-	doc := document.Known(q.Document)
+	doc := document.ReadTrusted(q.Document)
 	if doc.Kind() == 0 {
 		return newFault(script.BadInput, "the document is not JSON")
 	}

@@ -23,9 +23,9 @@ var hardening = []protection{
 	{protectMemory, limitMemory}, {protectLandlock, applyLandlock}, {protectFiles, denyFiles}, {protectSeccomp, filterSystemCalls},
 }
 
-// restricted is the first argument of a worker that has restricted and re-executed itself (see
+// restrictedArg is the first argument of a worker that has restricted and re-executed itself (see
 // restrictAndExec).
-const restricted = "restricted"
+const restrictedArg = "restricted"
 
 // statm is the descriptor through which a re-executed worker, which cannot open files, reads its size. It is
 // high to avoid conflicts.
@@ -33,25 +33,25 @@ const statm = 63
 
 // prepareProcess must be called before the worker reads any input.
 func prepareProcess() {
-	if len(os.Args) > 1 && os.Args[1] == restricted {
+	if len(os.Args) > 1 && os.Args[1] == restrictedArg {
 		return
 	}
 	closeInherited()
-	if linksC() {
+	if isCgoLinked() {
 		restrictAndExec()
 	}
 }
 
-// linksC reports whether C code is linked. C code may have started threads that Go does not know, so system
+// isCgoLinked reports whether C code is linked. C code may have started threads that Go does not know, so system
 // calls cannot be made on all threads.
-func linksC() bool {
+func isCgoLinked() bool {
 	_, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0, 0)
 	return e == syscall.ENOTSUP
 }
 
 // applyLandlock denies access to all files and TCP, for all threads.
 func applyLandlock(script.Setup) error {
-	if len(os.Args) > 1 && os.Args[1] == restricted {
+	if len(os.Args) > 1 && os.Args[1] == restrictedArg {
 		return nil // restricted before the exec
 	}
 	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
@@ -130,7 +130,7 @@ func restrictAndExec() {
 	if _, _, e := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0, 0); e != 0 {
 		return
 	}
-	_ = unix.Exec("/proc/self/exe", []string{os.Args[0], restricted}, os.Environ())
+	_ = unix.Exec("/proc/self/exe", []string{os.Args[0], restrictedArg}, os.Environ())
 	// Only this thread is restricted, so landlock counts as missing.
 }
 
@@ -160,7 +160,7 @@ func limitMemory(setup script.Setup) error {
 	limit := uint64(setup.WorkerMemory) //nolint:gosec // positive by validation
 	// The heap reserves 64 MiB at a time. Threads of the C library reserve more.
 	reserve := uint64(64 << 20)
-	if len(os.Args) > 1 && os.Args[1] == restricted {
+	if len(os.Args) > 1 && os.Args[1] == restrictedArg {
 		reserve += limit
 	}
 	return errors.Join(
@@ -176,7 +176,7 @@ func hasRaceDetector() bool {
 // readStatm returns the size of this process's address space and of its data, in bytes.
 func readStatm() (size, data uint64, err error) {
 	var text []byte
-	if len(os.Args) > 1 && os.Args[1] == restricted {
+	if len(os.Args) > 1 && os.Args[1] == restrictedArg {
 		buf := make([]byte, 256)
 		n, err := unix.Pread(statm, buf, 0)
 		_ = unix.Close(statm)

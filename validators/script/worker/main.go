@@ -29,7 +29,7 @@ import (
 // worker reports that it does not read documents.
 func Main(read ...func(request []byte) []byte) {
 	if !script.IsWorker(os.Args) {
-		script.SeeMain()
+		script.MarkMain()
 		return
 	}
 	prepareProcess()

@@ -134,7 +134,7 @@ func (c *cursorMoveCmd) Run(ctx context.Context, con *setup.Console) error {
 	if err != nil {
 		return err
 	}
-	to, err := parsePlace(c.To, last)
+	to, err := parsePosition(c.To, last)
 	if err != nil {
 		return err
 	}
@@ -177,8 +177,8 @@ func isCursorName(name string) bool {
 	})
 }
 
-// parsePlace parses the target position of a cursor, from 0 to last.
-func parsePlace(text string, last int64) (int64, error) {
+// parsePosition parses the target position of a cursor, from 0 to last.
+func parsePosition(text string, last int64) (int64, error) {
 	switch text {
 	case "start":
 		return 0, nil

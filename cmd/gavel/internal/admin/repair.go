@@ -45,20 +45,20 @@ func (c *RepairCommand) Run(ctx context.Context, con *setup.Console) error {
 	if err := con.Print(c.JSON, repairResult{Store: path, File: c.Out, Salvaged: saved}, func() { printSaved(con, c.Out, saved) }); err != nil {
 		return err
 	}
-	if key := gavel.KeyBeside(path); setup.IsFile(key) && !sameContent(key, gavel.KeyBeside(c.Out)) {
+	if key := gavel.KeyPath(path); setup.IsFile(key) && !isSameContent(key, gavel.KeyPath(c.Out)) {
 		con.Err.Printf("%s its key is %s; put a copy next to %s, otherwise its definitions are not used\n", con.Err.Dim("note:"), key, c.Out)
 	}
 	return setup.ExitBadUnless(saved.Whole())
 }
 
-func sameContent(a, b string) bool {
+func isSameContent(a, b string) bool {
 	x, errX := os.ReadFile(a)
 	y, errY := os.ReadFile(b)
 	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
-// mostShown limits a list for people. --json prints all of it.
-const mostShown = 20
+// maxShown limits a list for people. --json prints all of it.
+const maxShown = 20
 
 func printSaved(con *setup.Console, file string, s sqlite.Salvaged) {
 	con.Out.Printf("%s holds %s\n", file, describeContents(s.Contents))
@@ -80,7 +80,7 @@ func printSaved(con *setup.Console, file string, s sqlite.Salvaged) {
 		return
 	}
 	rows := [][]string{{"WHERE", "LOST", "NOTE"}}
-	for _, l := range s.Lost[:min(n, mostShown)] {
+	for _, l := range s.Lost[:min(n, maxShown)] {
 		where, note := "table "+l.Table, l.Why
 		if l.Instance != "" {
 			where, note = l.Instance, fmt.Sprintf("was at event %d, is at %d: %s", l.Was, l.Is, l.Why)
@@ -88,8 +88,8 @@ func printSaved(con *setup.Console, file string, s sqlite.Salvaged) {
 		rows = append(rows, []string{where, term.OrNone(joinRanges(l.Ranges)), term.Truncate(note, 160)})
 	}
 	con.Out.Table(rows)
-	if n > mostShown {
-		con.Out.Printf("and %d more; --json lists them\n", n-mostShown)
+	if n > maxShown {
+		con.Out.Printf("and %d more; --json lists them\n", n-maxShown)
 	}
 	con.Out.Printf("%s\n", con.Out.Red(term.Count(n, "loss")))
 }
@@ -99,7 +99,7 @@ func joinRanges(all []sqlite.Range) string {
 	var parts []string
 	for i, r := range all {
 		switch {
-		case i == mostShown:
+		case i == maxShown:
 			return strings.Join(append(parts, "..."), ", ")
 		case r.From == r.To:
 			parts = append(parts, fmt.Sprint(r.From))

@@ -55,7 +55,7 @@ type newStore interface {
 }
 
 func (c *storeCopyCmd) Run(ctx context.Context, con *setup.Console) (err error) {
-	from, to, err := c.storePlaces()
+	from, to, err := c.locateStores()
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (c *storeCopyCmd) Run(ctx context.Context, con *setup.Console) (err error) 
 	seen := func(table string, rows int64) { progress.Update("%s: %d rows", table, rows) }
 	if result.Report, err = compareStores(ctx, source, to, seen); err == nil {
 		result.Present = true
-	} else if errors.Is(err, errNoStoreYet) {
+	} else if errors.Is(err, errNoStore) {
 		result.Report, err = makeCopy(ctx, source, to, seen)
 	}
 	progress.Finish("")
@@ -109,8 +109,8 @@ func (c *storeCopyCmd) Run(ctx context.Context, con *setup.Console) (err error) 
 	return con.Print(c.JSON, result, func() { printStoreCopy(con, result) })
 }
 
-// storePlaces returns the locations of both stores.
-func (c *storeCopyCmd) storePlaces() (from, to setup.StoreLocation, err error) {
+// locateStores returns the locations of both stores.
+func (c *storeCopyCmd) locateStores() (from, to setup.StoreLocation, err error) {
 	for _, place := range []string{c.From, c.To} {
 		if err := setup.CheckStore(place); err != nil {
 			return from, to, err
@@ -175,23 +175,23 @@ func checkOtherKey(to setup.StoreLocation, key []byte) error {
 		return term.UsageErrorf("", "cannot use the key file: %w", err)
 	}
 	if other != nil && !bytes.Equal(other, key) {
-		return term.UsageErrorf("put TO into a folder without another store", "%s is the key of another store", gavel.KeyBeside(to.Path))
+		return term.UsageErrorf("put TO into a folder without another store", "%s is the key of another store", gavel.KeyPath(to.Path))
 	}
 	return nil
 }
 
-// errNoStoreYet means that TO has no store to compare with.
-var errNoStoreYet = errors.New("no store yet")
+// errNoStore means that TO has no store to compare with.
+var errNoStore = errors.New("no store yet")
 
 // compareStores compares the source with the existing store at TO.
 func compareStores(ctx context.Context, source *setup.System, to setup.StoreLocation, seen storecopy.Progress) (r storecopy.Report, err error) {
 	if !to.IsDatabase() && !setup.IsFile(to.Path) {
-		return r, errNoStoreYet
+		return r, errNoStore
 	}
 	target, key, err := setup.OpenArchive(ctx, to)
 	if err != nil {
 		if errors.Is(err, driver.ErrNoStore) || errors.Is(err, driver.ErrUnfinished) || errors.Is(err, gavel.ErrNoSecrets) {
-			err = errNoStoreYet
+			err = errNoStore
 		}
 		return r, err
 	}
@@ -203,7 +203,7 @@ func compareStores(ctx context.Context, source *setup.System, to setup.StoreLoca
 	if empty && to.IsDatabase() {
 		tokens, err := listTokens(target, to, key)
 		if err == nil && len(tokens) == 0 {
-			err = errNoStoreYet
+			err = errNoStore
 		}
 		return r, cmp.Or(err, storecopy.ErrDifferent)
 	}
@@ -260,7 +260,7 @@ func copySecrets(ctx context.Context, source *setup.System, to setup.StoreLocati
 	if isDatabase {
 		err = gavel.PutSecrets(ctx, entries, to.Key, source.Key)
 	} else {
-		err = record.SaveKey(gavel.KeyBeside(to.Path), source.Key)
+		err = record.SaveKey(gavel.KeyPath(to.Path), source.Key)
 	}
 	if err != nil {
 		return err

@@ -77,7 +77,7 @@ func (c *ImportCommand) open(ctx context.Context, con *setup.Console) (*setup.Sy
 	if err != nil {
 		return nil, err
 	}
-	return setup.OpenSystem(ctx, con.Log, at, setup.Equipment{})
+	return setup.OpenSystem(ctx, con.Log, at, setup.SystemOptions{})
 }
 
 func printImport(con *setup.Console, report transfer.ImportReport) {

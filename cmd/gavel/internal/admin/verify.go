@@ -34,7 +34,7 @@ func (c *VerifyCommand) Run(ctx context.Context, con *setup.Console) error {
 	}
 	req := audit.VerifyRequest{Instance: c.Instance, Keys: keys, Jobs: c.Jobs}
 	if c.File != "" {
-		if req.Published, err = c.published(con); err != nil {
+		if req.Published, err = c.readPublished(con); err != nil {
 			return err
 		}
 	}
@@ -51,7 +51,7 @@ func (c *VerifyCommand) Run(ctx context.Context, con *setup.Console) error {
 		return err
 	}
 	err = con.Print(c.JSON, r, func() {
-		printUnproved(con, r, sys.Location)
+		printLimits(con, r, sys.Location)
 		printVerified(con, r)
 	})
 	return cmp.Or(err, setup.ExitBadUnless(r.Clean()))
@@ -68,11 +68,11 @@ func verifySystem(ctx context.Context, con *setup.Console, s *setup.System, req 
 	return r, nil
 }
 
-func (c *VerifyCommand) published(con *setup.Console) ([]string, error) {
+func (c *VerifyCommand) readPublished(con *setup.Console) ([]string, error) {
 	if !setup.IsFile(c.File) {
 		return nil, term.UsageErrorf("give the file that gavel mcp --anchor-file or gavel anchor --anchor-file writes", "there is no anchor file at %s", c.File)
 	}
-	p, err := setup.ReadPublished(c.File)
+	p, err := setup.ReadAnchorLog(c.File)
 	if err != nil {
 		return nil, err
 	}
@@ -110,8 +110,8 @@ func printVerified(con *setup.Console, r audit.VerifyReport) {
 	con.Out.Printf("%s: %s\n", sum, con.Out.Red(term.Count(int64(len(r.Problems))+r.More, "break")))
 }
 
-// printUnproved prints what a clean report does not prove.
-func printUnproved(con *setup.Console, r audit.VerifyReport, at setup.StoreLocation) {
+// printLimits prints what a clean report does not prove.
+func printLimits(con *setup.Console, r audit.VerifyReport, at setup.StoreLocation) {
 	switch {
 	case r.Anchors == 0:
 		con.Err.Printf("no anchors: someone who can write the whole store could have recomputed all hashes (gavel anchor --help)\n")

@@ -97,7 +97,7 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *setup.Console) error {
 	if known := declared.Names(); !slices.Contains(known, c.Source) {
 		return term.UsageErrorf("declared: "+term.OrNone(strings.Join(known, ", ")), "%s declares no source %q", c.Config, c.Source)
 	}
-	if err := c.keepResults(ctx, con, declared); err != nil {
+	if err := c.shareResults(ctx, con, declared); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -126,8 +126,8 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *setup.Console) error {
 	return cmp.Or(err, setup.ExitBadUnless(r.Failure == ""))
 }
 
-// keepResults makes a fetch share the results of a background command with decisions over the same store.
-func (c *evidenceFetchCmd) keepResults(ctx context.Context, con *setup.Console, declared *evidence.Manager) error {
+// shareResults makes a fetch share the results of a background command with decisions over the same store.
+func (c *evidenceFetchCmd) shareResults(ctx context.Context, con *setup.Console, declared *evidence.Manager) error {
 	path, err := c.FindPath(con.Log, false)
 	if err != nil || !slices.ContainsFunc(declared.List(), func(i evidence.Info) bool { return i.Name == c.Source && i.Background }) {
 		return nil //nolint:nilerr // without a store, the command runs in this process
@@ -137,7 +137,7 @@ func (c *evidenceFetchCmd) keepResults(ctx context.Context, con *setup.Console, 
 		return err
 	}
 	if at.IsDatabase() {
-		return keepSharedResults(ctx, con, at, declared)
+		return shareDatabaseResults(ctx, con, at, declared)
 	}
 	key, err := setup.ExistingKey(path)
 	if err != nil {
@@ -149,8 +149,8 @@ func (c *evidenceFetchCmd) keepResults(ctx context.Context, con *setup.Console, 
 	return declared.KeepResults(path, key)
 }
 
-// keepSharedResults is keepResults for a database. It requires the database's key.
-func keepSharedResults(ctx context.Context, con *setup.Console, at setup.StoreLocation, declared *evidence.Manager) error {
+// shareDatabaseResults is shareResults for a database. It requires the database's key.
+func shareDatabaseResults(ctx context.Context, con *setup.Console, at setup.StoreLocation, declared *evidence.Manager) error {
 	if at.Key == nil {
 		return setup.StoreFailure(gavel.ErrNoStoreKey, "")
 	}

@@ -52,7 +52,7 @@ func (c *LintCommand) Run(ctx context.Context, con *setup.Console) error {
 
 	report := module.LintReport{Files: []module.LintFile{}}
 	for _, file := range files {
-		result, err := lintOne(ctx, options, file)
+		result, err := lintFile(ctx, options, file)
 		if err != nil {
 			return err
 		}
@@ -77,20 +77,20 @@ func (c *LintCommand) readRules() (rules []lintRule, err error) {
 	}
 	file, err := config.Load(c.Config)
 	if err != nil {
-		return nil, module.BadConfig(err)
+		return nil, module.ConfigError(err)
 	}
 	for _, rule := range module.LintRules() {
 		check, err := rule.Read(file)
 		if err != nil {
-			return nil, module.BadConfig(err)
+			return nil, module.ConfigError(err)
 		}
 		rules = append(rules, lintRule{rule.Name, check})
 	}
 	return rules, nil
 }
 
-// lintOne examines a file; its error means that the file could not be examined.
-func lintOne(ctx context.Context, o workflow.LintOptions, file string) (module.LintFile, error) {
+// lintFile examines a file; its error means that the file could not be examined.
+func lintFile(ctx context.Context, o workflow.LintOptions, file string) (module.LintFile, error) {
 	out := module.LintFile{File: file, Issues: []workflow.Issue{}, Schemas: []workflow.SchemaPlace{}}
 	d, err := setup.ParseDefinition(file)
 	if parse, ok := errors.AsType[*workflow.ParseError](err); ok {

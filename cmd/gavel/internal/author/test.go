@@ -38,7 +38,7 @@ func (c *TestCommand) Run(ctx context.Context, con *setup.Console) error {
 		return term.UsageErrorf("", "--min-coverage is %v, must be 0 to 100", c.Least)
 	}
 	if !c.Watch {
-		return c.once(ctx, con)
+		return c.runOnce(ctx, con)
 	}
 	if c.JSON || c.JUnit != "" {
 		return term.UsageErrorf("", "--watch cannot be used with --json or --junit")
@@ -47,7 +47,7 @@ func (c *TestCommand) Run(ctx context.Context, con *setup.Console) error {
 		now := c.fingerprint()
 		if now != seen {
 			seen = now
-			if err := c.once(ctx, con); err != nil && ctx.Err() == nil {
+			if err := c.runOnce(ctx, con); err != nil && ctx.Err() == nil {
 				con.Err.PrintError(err)
 			}
 			con.Out.Printf("\nWatching %s; press Ctrl-C to stop.\n", strings.Join(c.Paths, " "))
@@ -91,7 +91,7 @@ type TestReport struct {
 	Files  []suite.Report `json:"files"`
 }
 
-func (c *TestCommand) once(ctx context.Context, con *setup.Console) error {
+func (c *TestCommand) runOnce(ctx context.Context, con *setup.Console) error {
 	files, err := testFiles(c.Paths)
 	if err != nil {
 		return err

@@ -78,7 +78,7 @@ func (c *TryCommand) Run(ctx context.Context, con *setup.Console) error {
 		return err
 	}
 	flags := setup.SystemFlags{StoreFlag: setup.StoreFlag{ConfigFlag: c.ConfigFlag, Store: gavel.Memory}, ModelFlags: c.ModelFlags}
-	sys, err := flags.OpenEquipped(ctx, con, setup.Equipment{Reviews: true})
+	sys, err := flags.OpenEquipped(ctx, con, setup.SystemOptions{Reviews: true})
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 		p.con.Out.Printf("unknown command %s; :help lists the commands\n", word)
 		return nil
 	}
-	r, err := p.engine.Advance(ctx, p.who, engine.AdvanceRequest{ID: p.id, Action: word, Data: document.Known(data)})
+	r, err := p.engine.Advance(ctx, p.who, engine.AdvanceRequest{ID: p.id, Action: word, Data: document.ReadTrusted(data)})
 	if err != nil {
 		return err
 	}
@@ -225,8 +225,8 @@ func (p *player) resolve(ctx context.Context, decision judge.Outcome, why string
 	return nil
 }
 
-// moveField matches one field=value. The value is bare, or a quoted JSON string.
-var moveField = regexp.MustCompile(`^([^\s=]+)=("(?:[^"\\]|\\.)*"|\S*)(?:\s+|$)`)
+// fieldPattern matches one field=value. The value is bare, or a quoted JSON string.
+var fieldPattern = regexp.MustCompile(`^([^\s=]+)=("(?:[^"\\]|\\.)*"|\S*)(?:\s+|$)`)
 
 // readMoveData parses a JSON object, or fields. Bare values that are valid JSON are used as JSON.
 func readMoveData(text string) (json.RawMessage, error) {
@@ -238,7 +238,7 @@ func readMoveData(text string) (json.RawMessage, error) {
 	}
 	out := "{"
 	for text != "" {
-		m := moveField.FindStringSubmatch(text)
+		m := fieldPattern.FindStringSubmatch(text)
 		if m == nil {
 			return nil, errors.New("expected field=value")
 		}

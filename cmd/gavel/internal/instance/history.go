@@ -95,7 +95,7 @@ func (c *historyExportCmd) Run(ctx context.Context, con *setup.Console) error {
 	if c.Out == "" {
 		return export(con.RawOut)
 	}
-	return module.WriteWhole(c.Out, export)
+	return module.WriteFileAtomically(c.Out, export)
 }
 
 // exportDecisions writes decisions page by page. It escapes control sequences, so that standard output may be a

@@ -17,30 +17,30 @@ var Operations = map[string]*setup.OperationSpec{
 	"start": {Operation: operation.Start.Operation, Positional: []string{"type"}, Flags: map[string]string{"type": "workflow"}, Text: printStart},
 	"advance": {
 		Operation: operation.Advance.Operation, Positional: []string{"id", "action"}, Text: printAdvance,
-		Bad: []engine.Code{engine.CodeConflict, engine.CodeInstanceEnded, engine.CodeValuesDestroyed},
+		BadCodes: []engine.Code{engine.CodeConflict, engine.CodeInstanceEnded, engine.CodeValuesDestroyed},
 	},
-	"status":         {Operation: operation.Status.Operation, Positional: byID, Without: []string{"revision", "at"}, Text: printStatus},
-	"instances list": {Operation: operation.Instances.Operation, Rows: setup.Typed(instanceRows), Empty: setup.Say("no instances")},
+	"status":         {Operation: operation.Status.Operation, Positional: byID, Omitted: []string{"revision", "at"}, Text: printStatus},
+	"instances list": {Operation: operation.Instances.Operation, Rows: setup.AdaptResult(instanceRows), EmptyText: setup.EmptyText("no instances")},
 	"instances show": {Operation: operation.Status.Operation, Positional: byID},
 	"instances history": {
-		Operation: operation.History.Operation, Positional: byID, Empty: setup.Say("no decisions"), Spare: []string{"ASSURANCE", "CONFIDENCE", "FROM"},
-		Rows: setup.Typed(func(r engine.HistoryResult) [][]string { return setup.DecisionRows(r.Decisions) }),
+		Operation: operation.History.Operation, Positional: byID, EmptyText: setup.EmptyText("no decisions"), OptionalColumns: []string{"ASSURANCE", "CONFIDENCE", "FROM"},
+		Rows: setup.AdaptResult(func(r engine.HistoryResult) [][]string { return setup.DecisionRows(r.Decisions) }),
 	},
-	"instances timeline": {Operation: operation.Timeline.Operation, Positional: byID, Flags: map[string]string{"after": "after-seq"}, Rows: setup.Typed(timelineRows), Empty: setup.Say("no events")},
-	"instances undo":     {Operation: operation.Undo.Operation, Positional: byID, Bad: unturnable},
-	"instances redo":     {Operation: operation.Redo.Operation, Positional: byID, Bad: unturnable},
-	"instances release":  {Operation: operation.Release.Operation, Positional: byID, Bad: []engine.Code{engine.CodeCallOpen, engine.CodeConflict}},
+	"instances timeline": {Operation: operation.Timeline.Operation, Positional: byID, Flags: map[string]string{"after": "after-seq"}, Rows: setup.AdaptResult(timelineRows), EmptyText: setup.EmptyText("no events")},
+	"instances undo":     {Operation: operation.Undo.Operation, Positional: byID, BadCodes: undoRefusals},
+	"instances redo":     {Operation: operation.Redo.Operation, Positional: byID, BadCodes: undoRefusals},
+	"instances release":  {Operation: operation.Release.Operation, Positional: byID, BadCodes: []engine.Code{engine.CodeCallOpen, engine.CodeConflict}},
 	"history search": {
-		Operation: operation.Decisions.Operation, Flags: ofInstance, Empty: setup.Say("no such decisions"),
-		Spare: []string{"ASSURANCE", "CONFIDENCE", "FROM", "DECIDED BY"},
-		Rows:  setup.Typed(func(r engine.DecisionsResult) [][]string { return foundRows(r.Decisions) }),
+		Operation: operation.Decisions.Operation, Flags: ofInstance, EmptyText: setup.EmptyText("no such decisions"),
+		OptionalColumns: []string{"ASSURANCE", "CONFIDENCE", "FROM", "DECIDED BY"},
+		Rows:            setup.AdaptResult(func(r engine.DecisionsResult) [][]string { return foundRows(r.Decisions) }),
 	},
-	"history export": {Operation: operation.Decisions.Operation, Flags: ofInstance, Without: []string{"cursor", "limit"}},
+	"history export": {Operation: operation.Decisions.Operation, Flags: ofInstance, Omitted: []string{"cursor", "limit"}},
 	"history stats": {
-		Operation: operation.Statistics.Operation, Empty: setup.Say("no such decisions"), Rows: setup.Typed(statsRows),
-		Spare: []string{"P95", "TOOK", "CONFIDENCE (QUARTILES)", "ASKED ONLY", "DEGRADED", "DECIDED BY"},
+		Operation: operation.Statistics.Operation, EmptyText: setup.EmptyText("no such decisions"), Rows: setup.AdaptResult(statsRows),
+		OptionalColumns: []string{"P95", "TOOK", "CONFIDENCE (QUARTILES)", "ASKED ONLY", "DEGRADED", "DECIDED BY"},
 	},
 }
 
-// unturnable lists the codes that mean that undo or redo is not possible.
-var unturnable = []engine.Code{engine.CodeNothingToUndo, engine.CodeInstanceEnded, engine.CodeConflict, engine.CodeValuesDestroyed}
+// undoRefusals lists the codes that mean that undo or redo is not possible.
+var undoRefusals = []engine.Code{engine.CodeNothingToUndo, engine.CodeInstanceEnded, engine.CodeConflict, engine.CodeValuesDestroyed}

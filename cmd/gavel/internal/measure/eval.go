@@ -28,7 +28,6 @@ import (
 type EvalCommand struct {
 	Lint      evalLintCmd      `cmd:"" help:"Check golden cases before anything is measured on them."`
 	Run       evalRunCmd       `cmd:"" help:"Measure a judge."`
-	Compare   evalCompareCmd   `cmd:"" help:"Compare two runs."`
 	Calibrate evalCalibrateCmd `cmd:"" help:"Calibrate the confidence that a model states."`
 	Report    evalReportCmd    `cmd:"" help:"Render the results of a run again."`
 	kong.Plugins
@@ -93,7 +92,7 @@ func (c *evalRunCmd) Run(ctx context.Context, con *setup.Console) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := checkExtensions(c.Out, measurementExtensions...); err != nil {
+	if err := module.CheckExtensions(c.Out, extensions()...); err != nil {
 		return err
 	}
 	cells, err := c.cells()
@@ -114,7 +113,7 @@ func (c *evalRunCmd) Run(ctx context.Context, con *setup.Console) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(module.CheckOverwrite(c.Out, set.Files...), set.SameAs(ctx, before)); err != nil {
+	if err := cmp.Or(module.CheckOverwrite(c.Out, set.Files...), checkSame(ctx, set, before)); err != nil {
 		return err
 	}
 	bench, err := c.openBench(con, set, options, len(cells))
@@ -171,10 +170,16 @@ func (f lineFiles) Close() (err error) {
 	return err
 }
 
+// errNoReports rejects a comparison by a program without the module that compares.
+var errNoReports = term.UsageErrorf("use a gavel with all modules", "this program compares no runs")
+
 // readBaseline reads the earlier run (nil for none) before this run costs anything.
 func (c *evalRunCmd) readBaseline() (*eval.Measurement, error) {
 	if c.Baseline == "" {
 		return nil, nil
+	}
+	if module.FindReports() == nil {
+		return nil, errNoReports
 	}
 	m, err := module.ReadResults(c.Baseline)
 	return &m, err
@@ -379,30 +384,33 @@ func promptsOf(results []eval.Result) []string {
 
 func (c *evalRunCmd) conclude(con *setup.Console, out []string, m eval.Measurement, gates eval.Gates, before *eval.Measurement) error {
 	if before != nil {
-		if err := setup.SameCases(*before, m); err != nil {
+		var err error
+		if m.Baseline, err = module.FindReports().Compare(*before, m); err != nil {
 			return err
 		}
-		m.Baseline = new(compareRuns(*before, m))
 	}
 	if c.Gates != "" {
 		m.Gates, _ = gates.Check(m.Report)
 	}
-	// Write the files first: the reader of the text may close the pipe, which ends this program.
-	render := renderMeasurement(m)
-	if err := errors.Join(render.writeFiles(out), printOr(con, false, nil, render[".txt"])); err != nil {
+	render, err := renderRun(m)
+	if err != nil {
 		return err
 	}
-	return exitWith(m.Conclude())
+	return render.Finish(con.Out, out, m.Conclude())
 }
 
-// exitWith returns the exit error for a conclusion that was printed.
-func exitWith(c eval.Conclusion) error {
-	code := map[eval.Status]int{
-		eval.StatusNotEvaluated: term.ExitUnknown, eval.StatusGateFailed: term.ExitBad,
-		eval.StatusRegression: term.ExitRegression, eval.StatusIncomplete: term.ExitIncomplete,
-	}[c.Status]
-	if code == term.ExitOK {
+// checkSame rejects a baseline in which a selected case has a different right outcome, before a comparison that is
+// impossible costs anything.
+func checkSame(ctx context.Context, s setup.GoldenSet, before *eval.Measurement) error {
+	if before == nil {
 		return nil
 	}
-	return &term.ExitError{Code: code}
+	var now eval.Measurement
+	for c, err := range s.All(ctx) {
+		if err != nil {
+			return err
+		}
+		now.Cases = append(now.Cases, eval.Case{ID: c.ID, Expect: eval.Expect{Outcome: c.Expect.Outcome}})
+	}
+	return module.FindReports().CheckSame(*before, now)
 }

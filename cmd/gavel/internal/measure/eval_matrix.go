@@ -2,9 +2,7 @@ package measure
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
@@ -58,6 +56,8 @@ func (c *evalRunCmd) cells() ([]setup.Cell, error) {
 		}
 	}
 	switch several := len(all) > 1; {
+	case several && module.FindReports() == nil:
+		return nil, errNoReports
 	case c.Structural && len(c.Models)+len(c.Prompts) > 0:
 		return nil, term.UsageErrorf("drop --structural, or --model and --prompt", "--structural asks no model, so --model and --prompt have no effect")
 	case len(all) > maxCells:
@@ -89,25 +89,9 @@ func (b *evalBench) runMatrix(ctx context.Context, con *setup.Console, cells []s
 			break
 		}
 	}
-	matrix := eval.NewMatrix(done)
-	render := renderMatrix(matrix)
-	if err := errors.Join(render.writeFiles(b.out), printOr(con, false, nil, render[".txt"])); err != nil {
+	render, conclusion, err := module.FindReports().Matrix(done)
+	if err != nil {
 		return err
 	}
-	return exitWith(matrix.Conclude())
-}
-
-func renderMatrix(m eval.Matrix) renderings {
-	all := renderPage(m.Page())
-	all[".json"] = func(w io.Writer) error { return eval.WriteMatrix(w, m) }
-	all[".xml"] = func(w io.Writer) error { return eval.JUnitMatrix(w, m) }
-	all[".jsonl"] = func(w io.Writer) error {
-		for _, c := range m.Cells {
-			if err := writeAllLines(w, c.Name, c.Run); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return all
+	return render.Finish(con.Out, b.out, conclusion)
 }

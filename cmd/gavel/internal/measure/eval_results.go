@@ -1,16 +1,12 @@
 package measure
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
@@ -20,139 +16,32 @@ import (
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
-// renderings are the functions that write a report, by file extension.
-type renderings map[string]func(io.Writer) error
-
-// renderPage returns the renderings that every kind of report has.
-func renderPage(p eval.Page) renderings {
-	return renderings{".txt": func(w io.Writer) error { return p.Text(w, term.Align) }, ".html": p.HTML}
+func renderRun(m eval.Measurement) (module.Renderings, error) {
+	page, reports := m.Page(), module.FindReports()
+	all := module.Renderings{
+		".txt":   func(w io.Writer) error { return page.Text(w, term.Align) },
+		".json":  func(w io.Writer) error { return eval.WriteJSON(w, m) },
+		".jsonl": func(w io.Writer) error { return eval.WriteAllLines(w, eval.Cell{Run: m}) },
+		".xml":   func(w io.Writer) error { return eval.JUnit(w, eval.Cell{Run: m}) },
+	}
+	if reports == nil {
+		return all, nil
+	}
+	all[".html"] = func(w io.Writer) error { return reports.HTML(w, m) }
+	if m.Baseline == nil {
+		return all, nil
+	}
+	tables, err := reports.Tables(m.Baseline)
+	page.Tables = append(page.Tables, tables...)
+	return all, err
 }
 
-func renderMeasurement(m eval.Measurement) renderings {
-	all := renderPage(m.Page())
-	all[".json"] = func(w io.Writer) error { return eval.WriteJSON(w, m) }
-	all[".jsonl"] = func(w io.Writer) error { return writeAllLines(w, "", m) }
-	all[".xml"] = func(w io.Writer) error { return eval.JUnit(w, m) }
-	return all
-}
-
-func writeAllLines(w io.Writer, cell string, m eval.Measurement) error {
-	of := make(map[string][]eval.Result, len(m.Cases))
-	for _, r := range m.Results {
-		of[r.Case] = append(of[r.Case], r)
+// extensions lists the endings of --out.
+func extensions() []string {
+	if module.FindReports() == nil {
+		return []string{".txt", ".json", ".xml", ".jsonl"}
 	}
-	for _, c := range m.Cases {
-		if err := eval.WriteLines(w, cell, c, of[c.ID]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkExtensions rejects --out names without a rendering, before the run costs anything.
-func checkExtensions(paths []string, known ...string) error {
-	for _, path := range paths {
-		if !slices.Contains(known, filepath.Ext(path)) {
-			return term.UsageErrorf("", "--out %s: the name must end in %s", path, module.OrList(known))
-		}
-	}
-	return nil
-}
-
-var measurementExtensions = []string{".txt", ".json", ".xml", ".html", ".jsonl"}
-
-func (r renderings) writeFiles(paths []string) error {
-	for _, path := range paths {
-		var b bytes.Buffer
-		extension := filepath.Ext(path)
-		if err := r[extension](&b); err != nil {
-			return err
-		}
-		text := b.String()
-		if extension == ".txt" { // it may be printed on a terminal
-			text = term.CleanLines(text)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			return term.UnknownErrorf("", "cannot write the report: %w", err)
-		}
-	}
-	return nil
-}
-
-// compareRuns compares two runs, and notes how many cases themselves have changed.
-func compareRuns(before, after eval.Measurement) eval.Comparison {
-	c := eval.Compare(after.Cases, before.Results, after.Results, after.Report.Options)
-	was := map[string]string{}
-	for _, of := range before.Cases {
-		was[of.ID] = of.Digest
-	}
-	changed, first := 0, ""
-	for _, of := range after.Cases {
-		if old := was[of.ID]; old != "" && of.Digest != "" && old != of.Digest {
-			if changed++; changed == 1 {
-				first = of.ID
-			}
-		}
-	}
-	if changed > 0 {
-		c.Says += fmt.Sprintf("; %d of the cases have changed (the first is %s), so a difference may come from the cases and not from the judge", changed, first)
-	}
-	return c
-}
-
-type evalCompareCmd struct {
-	Before string   `arg:"" name:"before" help:"Results of the first run (.json)."`
-	After  string   `arg:"" name:"after" help:"Results of the second run."`
-	Out    []string `name:"out" placeholder:"FILE" help:"Also write the comparison: .txt, .json or .html, with the cases that changed. Repeatable."`
-	JSON   bool     `name:"json" help:"Print JSON."`
-}
-
-func (evalCompareCmd) Help() string {
-	return `Compares two runs over the same cases. Changes are tested with McNemar's exact test and a paired
-bootstrap; a different number alone is not a regression.
-
-Examples:
-
-    gavel eval compare before.json after.json
-    gavel eval compare before.json after.json --out changes.html
-
-Exit codes: 0 not worse, 2 wrong usage, 3 not comparable, 4 significantly worse.`
-}
-
-func (c *evalCompareCmd) Run(_ context.Context, con *setup.Console) error {
-	if err := cmp.Or(checkExtensions(c.Out, ".txt", ".json", ".html"), module.CheckOverwrite(c.Out, c.Before, c.After)); err != nil {
-		return err
-	}
-	before, err := module.ReadResults(c.Before)
-	if err != nil {
-		return err
-	}
-	after, err := module.ReadResults(c.After)
-	if err != nil {
-		return err
-	}
-	if err := setup.SameCases(before, after); err != nil {
-		return err
-	}
-	compared := compareRuns(before, after)
-	render := renderPage(compared.Page(before, after))
-	render[".json"] = func(w io.Writer) error { return writeIndented(w, compared) }
-	if err := errors.Join(render.writeFiles(c.Out), printOr(con, c.JSON, compared, render[".txt"])); err != nil {
-		return err
-	}
-	return exitWith(compared.Conclude())
-}
-
-func printOr(con *setup.Console, asJSON bool, v any, text func(io.Writer) error) error {
-	if asJSON {
-		return con.Out.JSON(v)
-	}
-	var b bytes.Buffer
-	if err := text(&b); err != nil {
-		return err
-	}
-	con.Out.Text(b.String())
-	return nil
+	return []string{".txt", ".json", ".xml", ".html", ".jsonl"}
 }
 
 type evalCalibrateCmd struct {
@@ -254,7 +143,7 @@ Exit codes: 0 written, 2 wrong usage, 3 it cannot be written.`
 }
 
 func (c *evalReportCmd) Run(_ context.Context, con *setup.Console) error {
-	if err := checkExtensions(c.Out, measurementExtensions...); err != nil {
+	if err := module.CheckExtensions(c.Out, extensions()...); err != nil {
 		return err
 	}
 	render, err := c.read()
@@ -262,28 +151,26 @@ func (c *evalReportCmd) Run(_ context.Context, con *setup.Console) error {
 		return err
 	}
 	if len(c.Out) == 0 {
-		return printOr(con, false, nil, render[".txt"])
+		return render.Print(con.Out)
 	}
-	return render.writeFiles(c.Out)
+	return render.WriteFiles(c.Out)
 }
 
 // read reads the results of a run, or of a matrix.
-func (c *evalReportCmd) read() (renderings, error) {
+func (c *evalReportCmd) read() (module.Renderings, error) {
 	f, err := os.Open(c.Results)
 	if err != nil {
 		return nil, term.UsageErrorf("", "cannot read the results: %w", err)
 	}
 	defer func() { _ = f.Close() }() // read only
-	if matrix, err := eval.ReadMatrix(f); err == nil {
-		return renderMatrix(matrix), nil
+	if reports := module.FindReports(); reports != nil {
+		if render, err := reports.ReadMatrix(f); err == nil {
+			return render, nil
+		}
 	}
 	m, err := module.ReadResults(c.Results)
-	return renderMeasurement(m), err
-}
-
-func writeIndented(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	if err != nil {
+		return nil, err
+	}
+	return renderRun(m)
 }

@@ -16,15 +16,15 @@ var (
 	reviewID   = map[string]string{"reviewId": "id"}
 )
 
-// closed lists the codes that mean that a review cannot be decided as requested.
-var closed = []engine.Code{engine.CodeReviewClosed, engine.CodeConflict}
+// closedCodes lists the codes that mean that a review cannot be decided as requested.
+var closedCodes = []engine.Code{engine.CodeReviewClosed, engine.CodeConflict}
 
 // Operations maps the words of each command that performs one operation to its spec.
 var Operations = map[string]*setup.OperationSpec{
 	"review list": {
-		Operation: operation.Reviews.Operation, Flags: map[string]string{"id": "instance"}, Usual: map[string]string{"status": string(record.ReviewOpen)},
-		Rows:  setup.Typed(func(r engine.ReviewsResult) [][]string { return setup.ReviewRows(r.Reviews) }),
-		Empty: sayNoReviews, JSON: setup.Typed(newReviewList),
+		Operation: operation.Reviews.Operation, Flags: map[string]string{"id": "instance"}, Defaults: map[string]string{"status": string(record.ReviewOpen)},
+		Rows:      setup.AdaptResult(func(r engine.ReviewsResult) [][]string { return setup.ReviewRows(r.Reviews) }),
+		EmptyText: formatNoReviews, JSON: setup.AdaptResult(newReviewList),
 	},
 	"review show": {
 		Operation: operation.Review.Operation, Positional: byReviewID, Flags: reviewID, Text: printReview,
@@ -35,7 +35,7 @@ var Operations = map[string]*setup.OperationSpec{
 	"review give-up": decideReview(engine.GiveUp, "output"),
 }
 
-func sayNoReviews(req any) string {
+func formatNoReviews(req any) string {
 	if r, _ := req.(*engine.ReviewsRequest); r.Status == string(record.ReviewOpen) {
 		return "nothing waits for a person"
 	}
@@ -45,14 +45,14 @@ func sayNoReviews(req any) string {
 // decideReview returns the spec of a command that decides a review.
 func decideReview(decision judge.Outcome, without ...string) *setup.OperationSpec {
 	return &setup.OperationSpec{
-		Operation: operation.Resolve.Operation, Positional: byReviewID, Flags: reviewID, Without: without,
-		Fixed: map[string]string{"decision": string(decision)}, Bad: closed,
+		Operation: operation.Resolve.Operation, Positional: byReviewID, Flags: reviewID, Omitted: without,
+		Fixed: map[string]string{"decision": string(decision)}, BadCodes: closedCodes,
 		Text: func(_ context.Context, con *setup.Console, a setup.Answer) error {
 			r, _ := a.Result.(engine.ResolveResult)
 			con.Out.Printf("%s is in state %s\n%s\n", r.ID, r.State, r.Message)
 			return nil
 		},
-		Refused: setup.Typed(func(r engine.ResolveResult) bool {
+		Refused: setup.AdaptResult(func(r engine.ResolveResult) bool {
 			carriedOut := r.Review.Status == record.ReviewResolved && r.Review.Decision == decision
 			return !carriedOut && (decision != engine.Reopen || r.Review.Status != record.ReviewReopened)
 		}),

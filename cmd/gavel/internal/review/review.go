@@ -83,7 +83,7 @@ func (c resolveCmd) open(ctx context.Context, con *setup.Console, who engine.Pri
 	if err != nil {
 		return nil, nil, err
 	}
-	with := setup.Equipment{File: config.Config, Reviews: true, Sources: declared}
+	with := setup.SystemOptions{File: config.Config, Reviews: true, Sources: declared}
 	at, err := c.Locate(con.Log, false)
 	if err != nil {
 		return nil, nil, errors.Join(err, with.Close())
@@ -92,21 +92,21 @@ func (c resolveCmd) open(ctx context.Context, con *setup.Console, who engine.Pri
 	if err != nil {
 		return nil, nil, errors.Join(err, with.Close())
 	}
-	caller := setup.Completing{Caller: operation.Call{Engine: sys.Engine, Caller: auth.Identity{Principal: who}, Channel: record.ChannelCLI}}
+	caller := setup.IDCompleter{Caller: operation.Call{Engine: sys.Engine, Caller: auth.Identity{Principal: who}, Channel: record.ChannelCLI}}
 	if req.Decision == judge.Approve {
-		if err := canFetch(ctx, sys, caller, req.ID); err != nil {
+		if err := checkSources(ctx, sys, caller, req.ID); err != nil {
 			return nil, nil, errors.Join(err, sys.Close())
 		}
 	}
 	return caller, func() { sys.Close() }, nil
 }
 
-// canFetch returns an error if the sources of the review's evidence are not configured here. Evidence that cannot
+// checkSources returns an error if the sources of the review's evidence are not configured here. Evidence that cannot
 // be fetched again counts as changed, so the approval would void the review.
-func canFetch(ctx context.Context, sys *setup.System, at operation.Caller, id string) error {
+func checkSources(ctx context.Context, sys *setup.System, at operation.Caller, id string) error {
 	view, err := operation.Review.Do(ctx, at, operation.IDRequest{ID: id})
 	if err != nil {
-		return setup.OperationFailure(err, closed...)
+		return setup.OperationFailure(err, closedCodes...)
 	}
 	if view.Status != record.ReviewOpen {
 		return nil // the engine reports it

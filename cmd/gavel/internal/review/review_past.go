@@ -21,8 +21,8 @@ type reviewPast struct {
 	reviews   []engine.ReviewSummary        // other reviews of the instance
 }
 
-// mostSteps limits the steps of a path that a review shows. The printed command shows all of them.
-const mostSteps = 20
+// maxPathSteps limits the steps of a path that a review shows. The printed command shows all of them.
+const maxPathSteps = 20
 
 func readReviewPast(ctx context.Context, at operation.Caller, view engine.ReviewView) (reviewPast, error) {
 	past := reviewPast{decisions: map[int64]engine.HistoryEntry{}}
@@ -82,7 +82,7 @@ func (p reviewPage) path() {
 		d, decided := p.past.decisions[e.Seq]
 		mark := ""
 		if decided {
-			mark = doubtOf(d)
+			mark = describeDoubt(d)
 		}
 		if e.Kind == record.Truncated {
 			states = append(states, "...")
@@ -108,7 +108,7 @@ func (p reviewPage) path() {
 		})
 	}
 	p.out.Printf("%s\n", strings.Join(states, " -> "))
-	if left := len(rows) - 1 - mostSteps; left > 0 {
+	if left := len(rows) - 1 - maxPathSteps; left > 0 {
 		rows = append(rows[:1:1], rows[1+left:]...)
 		p.out.Printf("%d earlier steps: gavel instances timeline %s\n", left, p.Instance)
 	}
@@ -131,12 +131,12 @@ func (p reviewPage) pastEvidence() {
 		return
 	}
 	p.title("evidence fetched so far")
-	p.out.Table(setup.FetchedRows(fetched[max(0, len(fetched)-mostSteps):]))
+	p.out.Table(setup.FetchedRows(fetched[max(0, len(fetched)-maxPathSteps):]))
 }
 
-// doubtOf names why a decision does not count in full; "" if it does. Reasons are a missing judge, a failed
+// describeDoubt names why a decision does not count in full; "" if it does. Reasons are a missing judge, a failed
 // examiner, or a judgement that was not enforced.
-func doubtOf(d engine.HistoryEntry) string {
+func describeDoubt(d engine.HistoryEntry) string {
 	var doubts []string
 	add := func(is bool, what string) {
 		if is {

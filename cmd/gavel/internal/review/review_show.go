@@ -28,7 +28,7 @@ func printReview(ctx context.Context, con *setup.Console, a setup.Answer) error 
 		return err
 	}
 	p := reviewPage{con.Out, view, definition.DefinitionSummary, past}
-	p.asked()
+	p.printRequest()
 	p.reasons()
 	p.layers()
 	p.criteria()
@@ -50,17 +50,17 @@ type reviewPage struct {
 
 func (p reviewPage) title(text string) { p.out.Printf("\n%s\n", p.out.Bold(text)) }
 
-func (p reviewPage) asked() {
+func (p reviewPage) printRequest() {
 	rows := [][]string{
 		{"review", p.ID},
 		{"status", setup.DescribeEnd(p.ReviewSummary)},
-		{"asked", p.describeAsked()},
+		{"asked", p.describeRequest()},
 		{"requested by", fmt.Sprintf("%s (%s)", p.RequestedBy, p.Escalation.Role)},
 		{"workflow", fmt.Sprintf("%s v%d, defined by %s", p.Workflow, p.Position.Version, p.author())},
 		{"instance", p.Instance},
 		{"current state", fmt.Sprintf("%s, revision %d; asked at revision %d", p.Position.State, p.Position.Revision, p.Revision)},
 		{"priority", string(p.Priority)},
-		{"waiting since", p.moment(p.ParkedAt)},
+		{"waiting since", p.formatMoment(p.ParkedAt)},
 		{"expires", p.expiry()},
 	}
 	if !p.ClosedAt.IsZero() {
@@ -70,19 +70,19 @@ func (p reviewPage) asked() {
 		rows = append(rows, []string{"through", string(p.Channel)})
 	}
 	p.out.Table(rows)
-	p.words("meaning, from the definition", p.Description)
-	p.words("reason", p.Reason)
+	p.printText("meaning, from the definition", p.Description)
+	p.printText("reason", p.Reason)
 }
 
-func (p reviewPage) describeAsked() string {
+func (p reviewPage) describeRequest() string {
 	if p.EndedEarly {
 		return fmt.Sprintf("the agent ended early, in %s; the workflow continues if the agent comes back", p.From)
 	}
 	return fmt.Sprintf("%q, from %s to %s", p.Action, p.From, term.OrNone(p.Target))
 }
 
-// moment formats a time. On a terminal it adds the distance from now.
-func (p reviewPage) moment(at time.Time) string {
+// formatMoment formats a time. On a terminal it adds the distance from now.
+func (p reviewPage) formatMoment(at time.Time) string {
 	if !p.out.IsTerminal() {
 		return setup.FormatTime(at)
 	}
@@ -93,7 +93,7 @@ func (p reviewPage) expiry() string {
 	if p.ExpiresAt.IsZero() {
 		return setup.DescribeExpiry(p.ReviewSummary)
 	}
-	return p.moment(p.ExpiresAt)
+	return p.formatMoment(p.ExpiresAt)
 }
 
 // author names the owner of the definition and notes whether it is an operator.
@@ -104,7 +104,7 @@ func (p reviewPage) author() string {
 	return p.definition.Owner + " (no operator)"
 }
 
-func (p reviewPage) words(name, text string) {
+func (p reviewPage) printText(name, text string) {
 	if text != "" {
 		p.out.Printf("%s\n", name)
 		p.quote(text)
@@ -154,7 +154,7 @@ func (p reviewPage) layers() {
 	if len(rows) > 1 {
 		p.title("the layers' opinions")
 		p.out.Table(rows)
-		p.words("because", strings.Join(because, "\n"))
+		p.printText("because", strings.Join(because, "\n"))
 	}
 }
 
@@ -172,10 +172,10 @@ func (p reviewPage) criteria() {
 			p.out.Printf("%s\n", p.out.Bold(c.Status))
 			p.quote(c.Text)
 			if c.Evidence != "" {
-				p.words("quoted, "+basisOf(c.Basis), c.Evidence)
+				p.printText("quoted, "+basisOf(c.Basis), c.Evidence)
 			}
-			p.words("why", c.Why)
-			p.words("in its words", c.Says)
+			p.printText("why", c.Why)
+			p.printText("in its words", c.Says)
 		}
 	}
 	if judged || len(p.Criteria) == 0 {

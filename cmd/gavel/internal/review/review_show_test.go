@@ -84,7 +84,7 @@ func TestReviewShowsThePath(t *testing.T) {
 	}
 	p.Instance = "wf-1"
 	p.path()
-	if n := strings.Count(b.String(), "prechecked"); n != mostSteps || !strings.Contains(b.String(), "19 earlier steps: gavel instances timeline wf-1") {
+	if n := strings.Count(b.String(), "prechecked"); n != maxPathSteps || !strings.Contains(b.String(), "19 earlier steps: gavel instances timeline wf-1") {
 		t.Errorf("%d steps in\n%s", n, &b)
 	}
 }

@@ -34,11 +34,11 @@ func (c *reviewWatchCmd) Run(ctx context.Context, con *setup.Console) error {
 		return err
 	}
 	defer done()
-	w := reviewWatch{at: at, workflow: c.Workflow, tell: func(event string, r engine.ReviewSummary) { printWatched(con.Out, event, r) }}
+	w := reviewWatch{at: at, workflow: c.Workflow, report: func(event string, r engine.ReviewSummary) { printWatched(con.Out, event, r) }}
 	if c.JSON {
-		w.tell = func(event string, r engine.ReviewSummary) { printWatchedJSON(con.Out, event, r) }
+		w.report = func(event string, r engine.ReviewSummary) { printWatchedJSON(con.Out, event, r) }
 	}
-	if err := w.look(ctx); err != nil {
+	if err := w.poll(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -56,7 +56,7 @@ type reviewWatch struct {
 	at       operation.Caller
 	workflow string
 	waiting  map[string]engine.ReviewSummary // by id
-	tell     func(event string, r engine.ReviewSummary)
+	report   func(event string, r engine.ReviewSummary)
 }
 
 // Reported events.
@@ -76,7 +76,7 @@ func (w *reviewWatch) follow(ctx context.Context, every time.Duration, trouble f
 			return
 		case <-tick.C:
 		}
-		err := w.look(ctx)
+		err := w.poll(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
 			trouble(err)
 		}
@@ -84,8 +84,8 @@ func (w *reviewWatch) follow(ctx context.Context, every time.Duration, trouble f
 	}
 }
 
-// look reports reviews that were opened, raised or closed since the last look.
-func (w *reviewWatch) look(ctx context.Context) error {
+// poll reports reviews that were opened, raised or closed since the last look.
+func (w *reviewWatch) poll(ctx context.Context) error {
 	now := map[string]engine.ReviewSummary{}
 	var order []string
 	for page := (engine.ReviewsRequest{Status: string(record.ReviewOpen), Workflow: w.workflow, Limit: 500}); ; {
@@ -114,7 +114,7 @@ func (w *reviewWatch) look(ctx context.Context) error {
 			now[id] = view.ReviewSummary
 			continue
 		default:
-			w.tell(reviewClosed, view.ReviewSummary)
+			w.report(reviewClosed, view.ReviewSummary)
 		}
 		delete(w.waiting, id)
 	}
@@ -122,9 +122,9 @@ func (w *reviewWatch) look(ctx context.Context) error {
 		was, known := w.waiting[id]
 		switch {
 		case !known:
-			w.tell(reviewOpened, now[id])
+			w.report(reviewOpened, now[id])
 		case was.Priority.Rank() < now[id].Priority.Rank():
-			w.tell(reviewRaised, now[id])
+			w.report(reviewRaised, now[id])
 		}
 	}
 	w.waiting = now

@@ -52,12 +52,12 @@ func TestReviewWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told, troubles []string
 		room := &waitingRoom{all: []engine.ReviewSummary{{ID: "rev-1", Status: record.ReviewOpen}, {ID: "rev-2", Status: record.ReviewOpen, Priority: record.PriorityLow}}}
-		w := &reviewWatch{at: room, tell: func(event string, r engine.ReviewSummary) {
+		w := &reviewWatch{at: room, report: func(event string, r engine.ReviewSummary) {
 			room.Lock()
 			defer room.Unlock()
 			told = append(told, event+" "+r.ID)
 		}}
-		if err := w.look(t.Context()); err != nil {
+		if err := w.poll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -98,7 +98,7 @@ func (c *configCheckCmd) Run(con *setup.Console) error {
 // environment and flags, so it accepts settings that only they could complete.
 func CheckConfig(con *setup.Console, path string) (*Command, error) {
 	if _, err := config.Load(path); err != nil {
-		return nil, module.BadConfig(err)
+		return nil, module.ConfigError(err)
 	}
 	manager, err := setup.OpenEvidence(path)
 	if err == nil {

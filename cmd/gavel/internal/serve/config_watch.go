@@ -23,7 +23,7 @@ type ConfigWatch struct {
 	mu       sync.Mutex   // protects the fields below
 	file     *config.File // the last version that could be parsed
 	fileAt   setup.FileStamp
-	inForce  string // the text of the file
+	current  string // the text of the file
 	lastSeen []setup.FileStamp
 	lastRead []setup.FileStamp
 }
@@ -37,11 +37,11 @@ type ConfigPart struct {
 	Files func(*config.File) []string
 	// Prepare reads and checks the part; take puts it in force. nil means that changes apply at the next start.
 	Prepare func(ctx context.Context, next *ConfigChange) (take func(), err error)
-	// settled is called with the reason why the part's files are not in force, and with nil once they are; it may be
+	// onResult is called with the reason why the part's files are not in force, and with nil once they are; it may be
 	// nil.
-	settled func(error)
+	onResult func(error)
 
-	inForce string // the text in force
+	current string // the text in force
 }
 
 // ConfigChange is a configuration that is about to be applied.
@@ -57,9 +57,9 @@ func NewConfigWatch(log *slog.Logger, path string, parts ...*ConfigPart) *Config
 		return w
 	}
 	w.lastRead = w.stamps()
-	w.lastSeen, w.inForce = w.lastRead, readText(path)
+	w.lastSeen, w.current = w.lastRead, readText(path)
 	for _, p := range parts {
-		p.inForce = w.read(p)
+		p.current = w.read(p)
 	}
 	return w
 }
@@ -128,30 +128,30 @@ func (w *ConfigWatch) Look(ctx context.Context, atOnce bool) {
 	text := readText(w.path)
 	file, err := config.Load(w.path)
 	if err != nil {
-		w.refuse(ctx, w.parts, "", err)
+		w.reject(ctx, w.parts, "", err)
 		return
 	}
 	w.file = file
 	var changed []*ConfigPart
 	for _, p := range w.parts {
 		switch {
-		case w.read(p) != p.inForce, atOnce && p.Section == "":
+		case w.read(p) != p.current, atOnce && p.Section == "":
 			changed = append(changed, p)
-		case p.settled != nil: // a mistake may have been corrected
-			p.settled(nil)
+		case p.onResult != nil: // a mistake may have been corrected
+			p.onResult(nil)
 		}
 	}
-	if text != w.inForce {
-		w.take(ctx, text, changed, atOnce)
+	if text != w.current {
+		w.apply(ctx, text, changed, atOnce)
 		return
 	}
 	for _, p := range changed { // a mistake in the files of one part does not affect the others
-		w.take(ctx, text, []*ConfigPart{p}, atOnce)
+		w.apply(ctx, text, []*ConfigPart{p}, atOnce)
 	}
 }
 
-// take applies all given parts, or none.
-func (w *ConfigWatch) take(ctx context.Context, text string, parts []*ConfigPart, again bool) {
+// apply applies all given parts, or none.
+func (w *ConfigWatch) apply(ctx context.Context, text string, parts []*ConfigPart, again bool) {
 	next := &ConfigChange{Change: module.Change{File: w.file}, again: again}
 	takes, read := make([]func(), len(parts)), make([]string, len(parts))
 	for i, p := range parts {
@@ -164,7 +164,7 @@ func (w *ConfigWatch) take(ctx context.Context, text string, parts []*ConfigPart
 		}
 		var err error
 		if takes[i], err = p.Prepare(ctx, next); err != nil {
-			w.refuse(ctx, parts, p.Section, err)
+			w.reject(ctx, parts, p.Section, err)
 			return
 		}
 	}
@@ -172,12 +172,12 @@ func (w *ConfigWatch) take(ctx context.Context, text string, parts []*ConfigPart
 		w.lastRead = nil
 		return
 	}
-	w.inForce = text
+	w.current = text
 	for i, p := range parts {
 		takes[i]()
-		p.inForce = read[i]
-		if p.settled != nil {
-			p.settled(nil)
+		p.current = read[i]
+		if p.onResult != nil {
+			p.onResult(nil)
 		}
 		if p.Section != "" && p.Prepare != nil {
 			w.log.InfoContext(ctx, "the changed section is in force", "config", w.path, "section", p.Section)
@@ -185,15 +185,15 @@ func (w *ConfigWatch) take(ctx context.Context, text string, parts []*ConfigPart
 	}
 }
 
-// refuse reports why none of the parts is applied: one of them has a mistake.
-func (w *ConfigWatch) refuse(ctx context.Context, parts []*ConfigPart, section string, err error) {
+// reject reports why none of the parts is applied: one of them has a mistake.
+func (w *ConfigWatch) reject(ctx context.Context, parts []*ConfigPart, section string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	err = module.BadConfig(err)
+	err = module.ConfigError(err)
 	for _, p := range parts {
-		if p.settled != nil {
-			p.settled(err)
+		if p.onResult != nil {
+			p.onResult(err)
 		}
 	}
 	log := w.log

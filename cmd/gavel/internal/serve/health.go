@@ -46,7 +46,7 @@ func (c *HealthCommand) Run(ctx context.Context, con *setup.Console) error {
 			return err
 		}
 	}
-	r, err := askReady(ctx, server, c.CAFile, c.Timeout)
+	r, err := fetchReadiness(ctx, server, c.CAFile, c.Timeout)
 	if err != nil {
 		return err
 	}
@@ -101,10 +101,10 @@ func serverAddress(address string) (string, error) {
 	return "http://" + net.JoinHostPort(host, port), nil
 }
 
-// mostReadiness limits the response, in bytes.
-const mostReadiness = 64 << 10
+// maxReadiness limits the response, in bytes.
+const maxReadiness = 64 << 10
 
-func askReady(ctx context.Context, server, caFile string, timeout time.Duration) (Readiness, error) {
+func fetchReadiness(ctx context.Context, server, caFile string, timeout time.Duration) (Readiness, error) {
 	at, err := client.ParseAddress(server)
 	if err != nil {
 		return Readiness{}, term.UsageErrorf("", "%w", err)
@@ -131,15 +131,15 @@ func askReady(ctx context.Context, server, caFile string, timeout time.Duration)
 		return Readiness{}, term.UnknownErrorf("check that the server runs, and its address", "%s could not be reached: %w", server, err)
 	}
 	defer func() { _ = answer.Body.Close() }() // read only
-	raw, err := io.ReadAll(io.LimitReader(answer.Body, mostReadiness))
+	raw, err := io.ReadAll(io.LimitReader(answer.Body, maxReadiness))
 	if err != nil {
 		return Readiness{}, term.UnknownErrorf("", "the answer of %s could not be read: %w", server, err)
 	}
-	return readReady(server, answer, raw)
+	return parseReadiness(server, answer, raw)
 }
 
-// readReady parses a response of /readyz. It rejects responses that do not come from gavel.
-func readReady(server string, answer *http.Response, raw []byte) (Readiness, error) {
+// parseReadiness parses a response of /readyz. It rejects responses that do not come from gavel.
+func parseReadiness(server string, answer *http.Response, raw []byte) (Readiness, error) {
 	r := Readiness{Server: server}
 	ready := answer.StatusCode == http.StatusOK
 	if !ready && answer.StatusCode != http.StatusServiceUnavailable {

@@ -55,7 +55,7 @@ type MCPCommand struct {
 
 // Run serves until stdin or ctx ends.
 func (c *MCPCommand) Run(ctx context.Context, con *setup.Console) error {
-	outliveClient()
+	ignoreClientExit()
 	setup.HideSecrets()
 	principal, err := setup.AgentPrincipal(c.Role, c.Principal)
 	if err != nil {
@@ -79,15 +79,15 @@ func (c *MCPCommand) open(ctx context.Context, con *setup.Console) (*setup.Syste
 	if c.Store == gavel.Memory && c.Reviews && !c.Elicit {
 		con.Log.Info("reviews cannot be decided: no other process can open a store in memory", "hint", "set --store to a file, or refuse such moves with --no-reviews")
 	}
-	return c.OpenEquipped(ctx, con, setup.Equipment{Serves: true, Reviews: c.Reviews, ClientReviews: c.Elicit})
+	return c.OpenEquipped(ctx, con, setup.SystemOptions{Serves: true, Reviews: c.Reviews, ClientReviews: c.Elicit})
 }
 
 func (c *MCPCommand) serve(ctx context.Context, con *setup.Console, sys *setup.System, principal engine.Principal) error {
-	if err := setup.LoadDefinitionsInForce(ctx, con, vetted{sys.Engine, sys.Extensions()}, c.Definitions); err != nil {
+	if err := setup.LoadCurrentDefinitions(ctx, con, vettedDefiner{sys.Engine, sys.Extensions()}, c.Definitions); err != nil {
 		return err
 	}
 	useTokens(sys, sys.Tokens)
-	if err := module.BadConfig(sys.Check(ctx)); err != nil {
+	if err := module.ConfigError(sys.Check(ctx)); err != nil {
 		return err
 	}
 	if err := warnMissing(ctx, con.Log, sys); err != nil {
@@ -103,9 +103,9 @@ func (c *MCPCommand) serve(ctx context.Context, con *setup.Console, sys *setup.S
 	}
 	defer services.run(ctx)()
 	defer sys.Extensions().Run(ctx)()
-	defer forgiveOnHangup(con.Log, sys.Pool)()
+	defer resetQuarantineOnHangup(con.Log, sys.Pool)()
 	configured := NewConfigWatch(con.Log, c.Config, services.Watch(sys.Extensions())...)
-	defer setup.RunEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) { configured.Look(ctx, false) })()
+	defer setup.RunEvery(ctx, pollInterval, pollInterval, func(ctx context.Context) { configured.Look(ctx, false) })()
 	con.Log.Info("serving MCP", "store", sys.Location.String(), "principal", principal.ID, "role", string(principal.Role),
 		"version", setup.ReadBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.Model.ListNames(), ", "))
 	defer func() { con.Log.Info("ended", "store", sys.Location.String()) }()
@@ -115,16 +115,16 @@ func (c *MCPCommand) serve(ctx context.Context, con *setup.Console, sys *setup.S
 	return nil
 }
 
-// outliveClient prevents a client that has gone away from ending the process in the middle of a write. It handles
+// ignoreClientExit prevents a client that has gone away from ending the process in the middle of a write. It handles
 // SIGPIPE instead of ignoring it: commands that fetch evidence would inherit an ignored signal, and would write
 // different output here than under gavel review.
-func outliveClient() {
+func ignoreClientExit() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the channel is never read, so further signals are dropped
 }
 
-// forgiveOnHangup lets every quarantined script run again when the operator sends SIGHUP. The returned function stops
+// resetQuarantineOnHangup lets every quarantined script run again when the operator sends SIGHUP. The returned function stops
 // that.
-func forgiveOnHangup(log *slog.Logger, pool *script.Pool) (stop func()) {
+func resetQuarantineOnHangup(log *slog.Logger, pool *script.Pool) (stop func()) {
 	return onHangup(func() {
 		pool.ResetQuarantine("")
 		log.Warn("quarantined scripts may run again", "cause", "SIGHUP")

@@ -38,10 +38,10 @@ func TestWatchReviews(t *testing.T) {
 			var log bytes.Buffer
 			reviews, began := &counting{fails: fails}, time.Now()
 			stop := watchReviews(t.Context(), slog.New(slog.NewTextHandler(&log, nil)), reviews)
-			time.Sleep(2*expireEvery + time.Second) //nolint:forbidigo // the synctest clock
+			time.Sleep(2*expireInterval + time.Second) //nolint:forbidigo // the synctest clock
 			stop()
-			time.Sleep(10 * expireEvery) //nolint:forbidigo // the synctest clock
-			if len(reviews.at) != 3 || !reviews.at[0].Equal(began) || reviews.at[2].Sub(began) != 2*expireEvery {
+			time.Sleep(10 * expireInterval) //nolint:forbidigo // the synctest clock
+			if len(reviews.at) != 3 || !reviews.at[0].Equal(began) || reviews.at[2].Sub(began) != 2*expireInterval {
 				t.Errorf("looked at %v, began at %v", reviews.at, began)
 			}
 			if got := strings.Count(log.String(), "the disk is full"); got != map[bool]int{true: 3}[fails] {

@@ -49,7 +49,7 @@ func (c *Command) Run(ctx context.Context, con *setup.Console) error {
 	if err := c.check(ctx); err != nil {
 		return err
 	}
-	sys, err := c.OpenEquipped(ctx, con, setup.Equipment{
+	sys, err := c.OpenEquipped(ctx, con, setup.SystemOptions{
 		Serves: true, Reviews: c.Reviews, ClientReviews: c.Elicit, Quotas: c.quotas(), Meter: &setup.Meter{},
 	})
 	if err != nil {
@@ -69,12 +69,12 @@ func (c *Command) check(ctx context.Context) error {
 
 // serve answers until ctx ends, and returns once requests in progress are finished.
 func (c *Command) serve(ctx context.Context, con *setup.Console, sys *setup.System) (err error) {
-	watch := setup.NewDefinitionWatch(vetted{sys.Engine, sys.Extensions()}, con.Log, c.Definitions)
+	watch := setup.NewDefinitionWatch(vettedDefiner{sys.Engine, sys.Extensions()}, con.Log, c.Definitions)
 	if err := watch.Start(ctx); err != nil {
 		return err
 	}
-	useTokens(sys, c.authFlags.keptTokens(sys))
-	if err := module.BadConfig(sys.Check(ctx)); err != nil {
+	useTokens(sys, c.authFlags.tokensOpener(sys))
+	if err := module.ConfigError(sys.Check(ctx)); err != nil {
 		return err
 	}
 	if err := warnMissing(ctx, con.Log, sys); err != nil {
@@ -123,7 +123,7 @@ func (c *Command) serve(ctx context.Context, con *setup.Console, sys *setup.Syst
 	}
 	defer services.run(ctx)()
 	defer sys.Extensions().Run(ctx)()
-	defer forgiveOnHangup(con.Log, sys.Pool)()
+	defer resetQuarantineOnHangup(con.Log, sys.Pool)()
 	defer newReloader(con, c, r, known, watch, services.Watch(sys.Extensions())...).run(ctx)()
 	if log := cmp.Or(con.Errors, con.Log); log.Enabled(ctx, slog.LevelInfo) {
 		log.Info("serving", "address", server.URL(), "store", sys.Location.String(), "auth", c.Auth, "tls", c.TLSCert != "",
@@ -138,8 +138,8 @@ func (c *Command) serve(ctx context.Context, con *setup.Console, sys *setup.Syst
 	return nil
 }
 
-// recordUseEvery is how often the last use of tokens is written.
-const recordUseEvery = 5 * time.Minute
+// recordUseInterval is how often the last use of tokens is written.
+const recordUseInterval = 5 * time.Minute
 
 // watchTokens writes periodically, and at the end, which tokens were used.
 func watchTokens(ctx context.Context, log *slog.Logger, who auth.Authenticator) (stop func()) {
@@ -152,7 +152,7 @@ func watchTokens(ctx context.Context, log *slog.Logger, who auth.Authenticator) 
 			log.Warn("cannot record the last use of tokens", "error", err)
 		}
 	}
-	end := setup.RunEvery(ctx, recordUseEvery, recordUseEvery, record)
+	end := setup.RunEvery(ctx, recordUseInterval, recordUseInterval, record)
 	return func() {
 		end()
 		record(ctx)
@@ -282,9 +282,9 @@ func (f rateFlags) check() error {
 	return nil
 }
 
-// expireEvery is how often reviews are checked for expiry. Nothing depends on it: an overdue review resolves nothing,
+// expireInterval is how often reviews are checked for expiry. Nothing depends on it: an overdue review resolves nothing,
 // even before it is expired.
-const expireEvery = time.Minute
+const expireInterval = time.Minute
 
 type expirer interface {
 	ExpireReviews(ctx context.Context) (int, error)
@@ -293,7 +293,7 @@ type expirer interface {
 // watchReviews expires overdue reviews immediately and every minute, until ctx ends or the returned function is
 // called, which waits for it.
 func watchReviews(ctx context.Context, log *slog.Logger, reviews expirer) (stop func()) {
-	return setup.RunEvery(ctx, 0, expireEvery, func(ctx context.Context) {
+	return setup.RunEvery(ctx, 0, expireInterval, func(ctx context.Context) {
 		n, err := reviews.ExpireReviews(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:

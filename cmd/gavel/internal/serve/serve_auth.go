@@ -49,7 +49,7 @@ func (f authFlags) open(con *setup.Console, sys *setup.System, at net.Addr, othe
 	}
 	store := sys.Location.Path
 	path, shared := f.Path(store), f.areShared(sys)
-	tokens, err := f.keptTokens(sys)()
+	tokens, err := f.tokensOpener(sys)()
 	if err != nil {
 		return nil, term.UsageErrorf("", "%w", err)
 	}
@@ -65,7 +65,7 @@ func (f authFlags) open(con *setup.Console, sys *setup.System, at net.Addr, othe
 	case !loopback && path != "":
 		return nil, term.UsageErrorf(first+store, "no client could authenticate: there is no token in %s", path)
 	default:
-		err = firstTokens(con, tokens, store)
+		err = createFirstTokens(con, tokens, store)
 	}
 	return tokens, err
 }
@@ -75,8 +75,8 @@ func (f authFlags) areShared(sys *setup.System) bool {
 	return sys.Location.IsDatabase() && f.Tokens == ""
 }
 
-// keptTokens returns a function that opens the store's tokens; nil if callers need none.
-func (f authFlags) keptTokens(sys *setup.System) func() (*auth.Tokens, error) {
+// tokensOpener returns a function that opens the store's tokens; nil if callers need none.
+func (f authFlags) tokensOpener(sys *setup.System) func() (*auth.Tokens, error) {
 	switch {
 	case f.Auth == authNone:
 		return nil
@@ -96,10 +96,10 @@ func (f authFlags) keptTokens(sys *setup.System) func() (*auth.Tokens, error) {
 	}
 }
 
-// firstTokens creates a token for an operator and one for an agent, and writes them to files, because printed tokens
+// createFirstTokens creates a token for an operator and one for an agent, and writes them to files, because printed tokens
 // end up in logs. For a store in memory, which has no place for files, it shows them on a terminal. The tokens act as
 // the principals of this machine, so that instances that gavel mcp began can continue here.
-func firstTokens(con *setup.Console, tokens *auth.Tokens, store string) error {
+func createFirstTokens(con *setup.Console, tokens *auth.Tokens, store string) error {
 	if store == gavel.Memory && !con.Err.IsTerminal() {
 		return term.UsageErrorf("use --auth none; or create a token first (gavel token create NAME --out FILE --tokens TOKENS) and give --tokens TOKENS here too",
 			"no client could authenticate: the tokens of a store in memory are shown only on a terminal")
@@ -163,11 +163,11 @@ func issuersFor(f setup.ConfigFlag, how string) ([]auth.Issuer, error) {
 	}
 	file, err := config.Load(f.Config)
 	if err != nil {
-		return nil, module.BadConfig(err)
+		return nil, module.ConfigError(err)
 	}
 	declared, err := auth.ParseConfig(file.Section(config.SectionAuth), file.Dir())
 	if err != nil {
-		return nil, module.BadConfig(err)
+		return nil, module.ConfigError(err)
 	}
 	if how == authNone && len(declared.Issuers) > 0 {
 		return nil, term.UsageErrorf("drop --auth none, or the section auth of the configuration file", "--auth none identifies no callers, so issuers have no effect")
@@ -179,11 +179,11 @@ func issuersFor(f setup.ConfigFlag, how string) ([]auth.Issuer, error) {
 // replaced while it is in use.
 type callers struct {
 	first auth.Authenticator
-	now   atomic.Pointer[trusted]
+	now   atomic.Pointer[issuerAuthenticator]
 }
 
-// trusted is the authenticator for one set of issuers.
-type trusted struct {
+// issuerAuthenticator is the authenticator for one set of issuers.
+type issuerAuthenticator struct {
 	authenticator auth.Authenticator
 	issuers       []string
 }
@@ -200,7 +200,7 @@ func newCallers(first auth.Authenticator, issuers []auth.Issuer) (*callers, erro
 
 // prepareTrust checks issuers; trust accepts their tokens from then on, and those of no other issuers.
 func (c *callers) prepareTrust(issuers []auth.Issuer) (trust func(), err error) {
-	next, all := &trusted{}, []auth.Authenticator{c.first}
+	next, all := &issuerAuthenticator{}, []auth.Authenticator{c.first}
 	for _, i := range issuers {
 		j, err := auth.NewJWT(i)
 		if err != nil {

@@ -25,8 +25,8 @@ func TestProbeThatTakesLong(t *testing.T) {
 			t.Fatal(err)
 		}
 		probe := &sandboxProbe{pool: pool}
-		probe.works.Store(worked)
-		probe.ended.Store(1) // a worker has ended since
+		probe.isWorking.Store(worked)
+		probe.deaths.Store(1) // a worker has ended since
 		asker, left := context.WithCancel(t.Context())
 		left()
 		if err := probe.check(asker); (err == nil) != worked {

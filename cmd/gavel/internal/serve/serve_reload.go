@@ -15,8 +15,8 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// lookEvery is how often the configured files are checked for changes.
-const lookEvery = time.Second
+// pollInterval is how often the configured files are checked for changes.
+const pollInterval = time.Second
 
 // reloader applies changes to the configuration and the definitions to a running server.
 type reloader struct {
@@ -26,12 +26,12 @@ type reloader struct {
 	watch      *setup.DefinitionWatch
 	configured *ConfigWatch
 
-	mu       sync.Mutex // protects the fields below
-	inForce  []setup.EffectiveSetting
-	issuers  string          // the text of the section auth
-	evidence string          // the text of the section evidence
-	path     string          // of the configuration file, "" for none
-	notTaken map[string]bool // changes that need a restart and were already logged, as "key=value"
+	mu           sync.Mutex // protects the fields below
+	current      []setup.EffectiveSetting
+	issuers      string          // the text of the section auth
+	evidence     string          // the text of the section evidence
+	path         string          // of the configuration file, "" for none
+	needsRestart map[string]bool // changes that need a restart and were already logged, as "key=value"
 }
 
 // ListReloadables returns the functions that apply a changed setting to a running server, by the key of the setting.
@@ -50,7 +50,7 @@ func ListReloadables() map[string]func(r *reloader, c *Servers) {
 func newReloader(con *setup.Console, c *Command, r *routes, known *callers, watch *setup.DefinitionWatch, more ...*ConfigPart) *reloader {
 	l := &reloader{
 		con: con, routes: r, callers: known, watch: watch, path: c.Config,
-		inForce: slices.Clone(con.Settings.List), notTaken: map[string]bool{},
+		current: slices.Clone(con.Settings.List), needsRestart: map[string]bool{},
 		issuers: con.Settings.Section(config.SectionAuth), evidence: con.Settings.Section(config.SectionEvidence),
 	}
 	parts := append([]*ConfigPart{{Prepare: l.prepare}}, more...)
@@ -61,9 +61,9 @@ func newReloader(con *setup.Console, c *Command, r *routes, known *callers, watc
 // run checks the files for changes until the returned function is called. SIGHUP makes it check them immediately.
 func (r *reloader) run(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	endLooking := setup.RunEvery(ctx, lookEvery, lookEvery, func(ctx context.Context) { r.look(ctx, false) })
+	endLooking := setup.RunEvery(ctx, pollInterval, pollInterval, func(ctx context.Context) { r.poll(ctx, false) })
 	endHangups := onHangup(func() {
-		r.look(ctx, true)
+		r.poll(ctx, true)
 		r.con.Log.Info("the configuration was read", "cause", "SIGHUP")
 	})
 	return func() {
@@ -73,11 +73,11 @@ func (r *reloader) run(ctx context.Context) (stop func()) {
 	}
 }
 
-func (r *reloader) look(ctx context.Context, atOnce bool) {
+func (r *reloader) poll(ctx context.Context, atOnce bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.configured.Look(ctx, atOnce)
-	r.watch.Look(ctx, atOnce)
+	r.watch.Poll(ctx, atOnce)
 }
 
 // oneLine returns the complete text of an error on one line.
@@ -115,34 +115,34 @@ func (r *reloader) prepare(ctx context.Context, next *ConfigChange) (take func()
 			}
 			r.issuers = text
 		}
-		r.take(&cmds, settings.Effective(parsed))
+		r.apply(&cmds, settings.Effective(parsed))
 		if text := settings.Section(config.SectionEvidence); text != r.evidence {
-			r.later(config.SectionEvidence, text)
+			r.logNeedsRestart(config.SectionEvidence, text)
 		}
 	}, nil
 }
 
-// take applies the changed settings that need no restart, and logs the others.
-func (r *reloader) take(c *Servers, next []setup.EffectiveSetting) {
+// apply applies the changed settings that need no restart, and logs the others.
+func (r *reloader) apply(c *Servers, next []setup.EffectiveSetting) {
 	apply := ListReloadables()
 	for i, e := range next {
-		if i >= len(r.inForce) || r.inForce[i].Key != e.Key || reflect.DeepEqual(r.inForce[i].Value, e.Value) {
+		if i >= len(r.current) || r.current[i].Key != e.Key || reflect.DeepEqual(r.current[i].Value, e.Value) {
 			continue
 		}
 		if f := apply[e.Key]; f != nil {
 			f(r, c)
-			r.con.Log.Info("a changed setting is in force", "key", e.Key, "value", setup.FormatValue(e.Value), "was", setup.FormatValue(r.inForce[i].Value))
-			r.inForce[i] = e
+			r.con.Log.Info("a changed setting is in force", "key", e.Key, "value", setup.FormatValue(e.Value), "was", setup.FormatValue(r.current[i].Value))
+			r.current[i] = e
 		} else {
-			r.later(e.Key, e.Value)
+			r.logNeedsRestart(e.Key, e.Value)
 		}
 	}
 }
 
-// later logs that a changed setting takes effect only after a restart, once for each new value.
-func (r *reloader) later(key string, value any) {
-	if said := fmt.Sprint(key, "=", value); !r.notTaken[said] {
-		r.notTaken[said] = true
+// logNeedsRestart logs that a changed setting takes effect only after a restart, once for each new value.
+func (r *reloader) logNeedsRestart(key string, value any) {
+	if said := fmt.Sprint(key, "=", value); !r.needsRestart[said] {
+		r.needsRestart[said] = true
 		r.con.Log.Warn("a changed setting takes effect only after a restart", "key", key)
 	}
 }

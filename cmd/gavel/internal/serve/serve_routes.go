@@ -39,11 +39,11 @@ type routes struct {
 	health *telemetry.Health
 	extra  module.Routes // of modules
 
-	inside   http.Handler                  // the routes for authenticated callers
-	limited  atomic.Pointer[http.Handler]  // inside, with a rate limit for each principal
-	mux      atomic.Pointer[http.ServeMux] // nil until mount
-	endpoint *wire.Endpoint
-	api      *rest.Handler
+	authenticated http.Handler                  // the routes for authenticated callers
+	rateLimited   atomic.Pointer[http.Handler]  // inside, with a rate limit for each principal
+	mux           atomic.Pointer[http.ServeMux] // nil until mount
+	endpoint      *wire.Endpoint
+	api           *rest.Handler
 }
 
 // mount mounts all routes. Before that, every request is answered with "not ready". With --auth none every caller
@@ -60,11 +60,11 @@ func (r *routes) mount(who *callers) error {
 	inside.Handle(gavel.MCPPath+"/{$}", r.endpoint) // some clients append a slash
 	inside.Handle(rest.Prefix, r.api)
 	r.extra.Mount(inside)
-	inside.Handle("GET "+MetricsPath, watchersOnly(metrics))
-	r.inside = listen.Admit(callerID, inside)
+	inside.Handle("GET "+MetricsPath, requireWatcher(metrics))
+	r.authenticated = listen.Admit(callerID, inside)
 	r.setRate(r.flags.rateFlags)
 	known := auth.Middleware(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.flags.issuerFlags), IsEvent: r.extra.Has})(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		(*r.limited.Load()).ServeHTTP(w, req)
+		(*r.rateLimited.Load()).ServeHTTP(w, req)
 	}))
 
 	admit := func(h http.HandlerFunc) http.Handler { return listen.Admit(callerID, h) }
@@ -83,17 +83,17 @@ func (r *routes) mount(who *callers) error {
 	mux.Handle(strings.TrimSuffix(rest.Prefix, "/"), admit(notFound)) // without this route, the mux would redirect
 	mux.Handle("/", admit(notFound))
 	r.mux.Store(mux)
-	r.sys.Meter.SetHeld(func() int { return r.endpoint.Held() + r.api.OpenStreams() })
+	r.sys.Meter.SetHeld(func() int { return r.endpoint.CountOpen() + r.api.OpenStreams() })
 	return nil
 }
 
 // setRate starts new rate limits for all principals.
 func (r *routes) setRate(f rateFlags) {
-	h := r.inside
+	h := r.authenticated
 	if *f.Rate > 0 {
 		h = auth.RateLimit(*f.Rate, f.Burst)(h)
 	}
-	r.limited.Store(&h)
+	r.rateLimited.Store(&h)
 }
 
 func callerID(ctx context.Context) string {
@@ -105,7 +105,7 @@ func (r *routes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	mux := r.mux.Load()
 	if mux == nil {
 		w.Header().Set("Retry-After", "1")
-		sayProblem(w, http.StatusServiceUnavailable, "unavailable", "The server is starting.")
+		writeProblem(w, http.StatusServiceUnavailable, "unavailable", "The server is starting.")
 		return
 	}
 	mux.ServeHTTP(w, req)
@@ -120,10 +120,10 @@ func (r *routes) drain() {
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
-	sayProblem(w, http.StatusNotFound, "not_found", "There is nothing at this address. MCP is at /mcp, REST at /v1.")
+	writeProblem(w, http.StatusNotFound, "not_found", "There is nothing at this address. MCP is at /mcp, REST at /v1.")
 }
 
-func sayProblem(w http.ResponseWriter, status int, code, detail string) {
+func writeProblem(w http.ResponseWriter, status int, code, detail string) {
 	writeJSON(w, status, "application/problem+json", map[string]any{
 		"type": "about:blank", "title": http.StatusText(status), "status": status, "code": code, "detail": detail,
 	})
@@ -144,12 +144,12 @@ type telemetryFlags struct {
 
 var watchers = []engine.Role{engine.RoleOperator, engine.RoleAuditor}
 
-// watchersOnly allows only operators and auditors whose scope is not limited, because the figures cover all
+// requireWatcher allows only operators and auditors whose scope is not limited, because the figures cover all
 // workflows. Requests must already be authenticated.
-func watchersOnly(next http.Handler) http.Handler {
+func requireWatcher(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if id, ok := auth.FromContext(r.Context()); !ok || !slices.Contains(watchers, id.Role) || id.Workflows != "" {
-			sayProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "Only operators and auditors of all workflows may read the metrics.")
+			writeProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "Only operators and auditors of all workflows may read the metrics.")
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -190,37 +190,37 @@ func NewHealth(log *slog.Logger, sys *setup.System, definitions func() error) *t
 // worker has died since the last probe: an idle server is left alone.
 type sandboxProbe struct {
 	pool   *script.Pool
-	trying singleflight.Group
+	probes singleflight.Group
 
-	works atomic.Bool
-	ended atomic.Uint64 // workers that had died at the last probe
+	isWorking atomic.Bool
+	deaths    atomic.Uint64 // workers that had died at the last probe
 }
 
-// probeTime limits how long a worker may take. It is longer than health requests wait, so that a slow machine does
+// probeTimeout limits how long a worker may take. It is longer than health requests wait, so that a slow machine does
 // not start the probe again with each request.
-const probeTime = 30 * time.Second
+const probeTimeout = 30 * time.Second
 
 func (s *sandboxProbe) check(ctx context.Context) error {
-	if s.works.Load() && s.pool.Stats().Deaths == s.ended.Load() {
+	if s.isWorking.Load() && s.pool.Stats().Deaths == s.deaths.Load() {
 		return nil
 	}
 	select {
-	case tried := <-s.trying.DoChan("", func() (any, error) { return nil, s.try(context.WithoutCancel(ctx)) }):
+	case tried := <-s.probes.DoChan("", func() (any, error) { return nil, s.probe(context.WithoutCancel(ctx)) }):
 		return tried.Err
 	case <-ctx.Done():
 	}
-	if s.works.Load() { // a busy machine may be slow; only the end of the probe shows a failure
+	if s.isWorking.Load() { // a busy machine may be slow; only the end of the probe shows a failure
 		return nil
 	}
 	return errors.New("no worker of the sandbox has answered yet")
 }
 
-func (s *sandboxProbe) try(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
+func (s *sandboxProbe) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	ended := s.pool.Stats().Deaths
 	err := s.pool.Probe(ctx)
-	s.works.Store(err == nil)
-	s.ended.Store(ended)
+	s.isWorking.Store(err == nil)
+	s.deaths.Store(ended)
 	return err
 }

@@ -20,7 +20,7 @@ type Services []*module.Service
 func openServices(ctx context.Context, log *slog.Logger, sys *setup.System, path string) (Services, error) {
 	file, err := module.ConfigFlag{Config: path}.Load()
 	if err != nil {
-		return nil, module.BadConfig(err)
+		return nil, module.ConfigError(err)
 	}
 	var all Services
 	for _, m := range module.All() {
@@ -29,11 +29,11 @@ func openServices(ctx context.Context, log *slog.Logger, sys *setup.System, path
 		}
 		s, err := m.Serve(module.Host{Engine: sys.Engine, Store: sys.Store, Log: log})
 		if err != nil {
-			return nil, module.BadConfig(err)
+			return nil, module.ConfigError(err)
 		}
 		take, err := s.Prepare(ctx, file)
 		if err != nil {
-			return nil, module.BadConfig(err)
+			return nil, module.ConfigError(err)
 		}
 		take()
 		all = append(all, s)
@@ -60,7 +60,7 @@ func (all Services) run(ctx context.Context) (stop func()) {
 // Watch returns the parts of the configuration that services and extensions can reload.
 func (all Services) Watch(extensions module.Extensions) (parts []*ConfigPart) {
 	for _, p := range extensions.Parts() {
-		part := &ConfigPart{Section: p.Sections[0], with: p.Sections[1:], Files: p.Files, settled: p.Settled}
+		part := &ConfigPart{Section: p.Sections[0], with: p.Sections[1:], Files: p.Files, onResult: p.OnResult}
 		if p.Prepare != nil {
 			part.Prepare = func(ctx context.Context, next *ConfigChange) (take func(), err error) {
 				return p.Prepare(ctx, &next.Change)
@@ -83,27 +83,27 @@ func (all Services) Watch(extensions module.Extensions) (parts []*ConfigPart) {
 func checkModules(path string, definitions map[string]*workflow.Definition, log *slog.Logger) error {
 	file, err := config.Load(path)
 	if err != nil {
-		return module.BadConfig(err)
+		return module.ConfigError(err)
 	}
 	check := module.Check{File: file, Definitions: definitions, Log: log}
 	check.Procedures = module.Procedures(file)
 	var wrong []error
 	for _, m := range module.All() {
 		if m.Check != nil {
-			wrong = append(wrong, module.BadConfig(m.Check(check)))
+			wrong = append(wrong, module.ConfigError(m.Check(check)))
 		}
 	}
 	return errors.Join(wrong...)
 }
 
-// vetted defines only workflows that no extension rejects.
-type vetted struct {
+// vettedDefiner defines only workflows that no extension rejects.
+type vettedDefiner struct {
 	setup.Definer
 	extensions module.Extensions
 }
 
 // Define implements setup.Definer.
-func (v vetted) Define(ctx context.Context, p engine.Principal, req engine.DefineRequest) (engine.DefineResult, error) {
+func (v vettedDefiner) Define(ctx context.Context, p engine.Principal, req engine.DefineRequest) (engine.DefineResult, error) {
 	if d, err := workflow.ParseWithFiles(req.Source, req.Document, req.Files); err == nil {
 		if err := v.extensions.Vet(d); err != nil {
 			return engine.DefineResult{}, err

@@ -36,7 +36,7 @@ type tokenCreateCmd struct {
 }
 
 func (c *tokenCreateCmd) Run(ctx context.Context, con *setup.Console) (err error) {
-	ends, err := tokenEnd(c.Expires, time.Now())
+	ends, err := parseExpiry(c.Expires, time.Now())
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (c *tokenCreateCmd) Run(ctx context.Context, con *setup.Console) (err error
 	shown := struct {
 		Token string `json:"token,omitempty"`
 		File  string `json:"file,omitempty"`
-		setup.ShownToken
+		setup.TokenView
 	}{bearers[0], c.Out, setup.DescribeToken(made[0])}
 	where := "shown only once"
 	if c.Out != "" {
@@ -78,8 +78,8 @@ func (c *tokenCreateCmd) Run(ctx context.Context, con *setup.Console) (err error
 	return nil
 }
 
-// tokenEnd parses an expiry: a time, or a duration from now. "" means never and returns the zero time.
-func tokenEnd(text string, now time.Time) (time.Time, error) {
+// parseExpiry parses an expiry: a time, or a duration from now. "" means never and returns the zero time.
+func parseExpiry(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
@@ -114,7 +114,7 @@ func (c *tokenListCmd) Run(ctx context.Context, con *setup.Console) (err error) 
 	if err != nil {
 		return module.TokenFailure(err)
 	}
-	list := make([]setup.ShownToken, len(all))
+	list := make([]setup.TokenView, len(all))
 	for i, t := range all {
 		list[i] = setup.DescribeToken(t)
 	}
@@ -149,7 +149,7 @@ func (c *tokenRevokeCmd) Run(ctx context.Context, con *setup.Console) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	list := []setup.ShownToken{}
+	list := []setup.TokenView{}
 	for _, id := range c.IDs {
 		// A full token contains its id. A user who pastes the token wants it revoked.
 		if parts := strings.SplitN(id, "_", 3); len(parts) == 3 && parts[0] == "gvl" {

@@ -34,12 +34,12 @@ func (a Anchorer) Anchor(ctx context.Context) (audit.AnchorResult, error) {
 		result, err := a.Auditor.Anchor(ctx, gavel.Operator)
 		return result, module.EngineFailure(err)
 	}
-	published, err := ReadPublished(a.File)
+	published, err := ReadAnchorLog(a.File)
 	if err != nil {
 		return audit.AnchorResult{}, err
 	}
 	last, note := published.last()
-	if err := a.follows(ctx, last, note); err != nil {
+	if err := a.checkLast(ctx, last, note); err != nil {
 		return audit.AnchorResult{}, err
 	}
 	result, err := a.Auditor.Anchor(ctx, gavel.Operator)
@@ -56,8 +56,8 @@ func (a Anchorer) Anchor(ctx context.Context) (audit.AnchorResult, error) {
 	return result, published.append(missing)
 }
 
-// follows checks that the store contains the last published anchor, unchanged.
-func (a Anchorer) follows(ctx context.Context, last int64, note string) error {
+// checkLast checks that the store contains the last published anchor, unchanged.
+func (a Anchorer) checkLast(ctx context.Context, last int64, note string) error {
 	if last == 0 {
 		return nil
 	}
@@ -116,17 +116,17 @@ func (f AnchorFlags) Watch(ctx context.Context, log *slog.Logger, sys *System) (
 		return func() {}
 	}
 	a := Anchorer{Auditor: sys.Auditor, File: f.AnchorFile}
-	end := RunEvery(ctx, f.AnchorEvery, f.AnchorEvery, func(ctx context.Context) { a.tell(ctx, log) })
+	end := RunEvery(ctx, f.AnchorEvery, f.AnchorEvery, func(ctx context.Context) { a.anchorAndLog(ctx, log) })
 	return func() {
 		end()
 		last, done := context.WithTimeout(context.WithoutCancel(ctx), lastAnchorLimit)
 		defer done()
-		a.tell(last, log)
+		a.anchorAndLog(last, log)
 	}
 }
 
-// tell anchors and logs the result.
-func (a Anchorer) tell(ctx context.Context, log *slog.Logger) {
+// anchorAndLog anchors and logs the result.
+func (a Anchorer) anchorAndLog(ctx context.Context, log *slog.Logger) {
 	result, err := a.Anchor(ctx)
 	switch f, ok := errors.AsType[*term.ExitError](err); {
 	case ok:
@@ -199,8 +199,8 @@ func sameFolder(key, store string) bool {
 	return err == nil && err2 == nil && a == b
 }
 
-// Published is an anchor file: notes separated by empty lines.
-type Published struct {
+// AnchorLog is an anchor file: notes separated by empty lines.
+type AnchorLog struct {
 	path  string
 	Notes []string
 	// Torn counts notes that are incomplete because a write was interrupted.
@@ -209,9 +209,9 @@ type Published struct {
 	open bool
 }
 
-// ReadPublished reads an anchor file. A missing file is empty.
-func ReadPublished(path string) (Published, error) {
-	p := Published{path: path}
+// ReadAnchorLog reads an anchor file. A missing file is empty.
+func ReadAnchorLog(path string) (AnchorLog, error) {
+	p := AnchorLog{path: path}
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, nil
@@ -248,7 +248,7 @@ func ReadPublished(path string) (Published, error) {
 }
 
 // last returns the newest anchor in the file; number is 0 if there is none.
-func (p Published) last() (number int64, note string) {
+func (p AnchorLog) last() (number int64, note string) {
 	for _, n := range p.Notes {
 		text, err := record.ReadNoteText(n)
 		if err != nil {
@@ -262,7 +262,7 @@ func (p Published) last() (number int64, note string) {
 }
 
 // append adds notes in a single write. Several processes may append; duplicate notes are harmless.
-func (p Published) append(notes []string) error {
+func (p AnchorLog) append(notes []string) error {
 	if len(notes) == 0 {
 		return nil
 	}

@@ -25,7 +25,7 @@ func TestAnchorFilesSurviveWhatWasCutShort(t *testing.T) {
 		notes = append(notes, note)
 	}
 	path := filepath.Join(t.TempDir(), "notes")
-	p, err := ReadPublished(path)
+	p, err := ReadAnchorLog(path)
 	if err != nil || len(p.Notes) != 0 {
 		t.Fatalf("a file that is not there: %+v, %v", p, err)
 	}
@@ -40,7 +40,7 @@ func TestAnchorFilesSurviveWhatWasCutShort(t *testing.T) {
 		if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		p, err := ReadPublished(path)
+		p, err := ReadAnchorLog(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestAnchorFilesSurviveWhatWasCutShort(t *testing.T) {
 		if err := p.append(notes[len(p.Notes):]); err != nil {
 			t.Fatal(err)
 		}
-		again, err := ReadPublished(path)
+		again, err := ReadAnchorLog(path)
 		if err != nil || !slices.Equal(again.Notes, notes) || again.Torn > 2 {
 			t.Fatalf("cut at %d: %d notes, %d torn, %v", cut, len(again.Notes), again.Torn, err)
 		}

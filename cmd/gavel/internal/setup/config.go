@@ -24,7 +24,7 @@ func (s *FileSettings) Effective(ctx *kong.Context) []EffectiveSetting {
 		if !ok {
 			continue
 		}
-		e := EffectiveSetting{Key: setting.Name(), Value: shownSetting(flag.Name, ctx.FlagValue(flag)), Flag: "--" + flag.Name, Variable: flag.Envs[0]}
+		e := EffectiveSetting{Key: setting.Name(), Value: maskSetting(flag.Name, ctx.FlagValue(flag)), Flag: "--" + flag.Name, Variable: flag.Envs[0]}
 		e.Origin, e.Where = s.Origin(ctx, flag)
 		list = append(list, e)
 	}
@@ -58,7 +58,7 @@ func (s *FileSettings) Declared() ([]EffectiveSetting, error) {
 	}
 	declared, err := auth.ParseConfig(s.file.Section(config.SectionAuth), s.file.Dir())
 	if err != nil {
-		return nil, module.BadConfig(err)
+		return nil, module.ConfigError(err)
 	}
 	issuers := []string{}
 	for _, i := range declared.Issuers {
@@ -75,10 +75,10 @@ func (s *FileSettings) Declared() ([]EffectiveSetting, error) {
 		}
 		shown, err := section.Show(node)
 		if err != nil {
-			return nil, module.BadConfig(err)
+			return nil, module.ConfigError(err)
 		}
 		for _, one := range shown {
-			add(section.Name, one.Key, shownValue(one.Value))
+			add(section.Name, one.Key, maskValue(one.Value))
 		}
 	}
 	add(config.SectionEvidence, "sources", append([]string{}, s.file.Section(config.SectionEvidence).Get("sources").Keys()...))

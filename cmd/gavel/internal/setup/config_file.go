@@ -156,11 +156,11 @@ func (s *FileSettings) open(path string) error {
 	}
 	file, err := config.Load(path)
 	if err != nil {
-		return module.BadConfig(err)
+		return module.ConfigError(err)
 	}
 	s.file = file
 	if s.values, err = file.Values(known); err != nil {
-		return module.BadConfig(err)
+		return module.ConfigError(err)
 	}
 	return nil
 }

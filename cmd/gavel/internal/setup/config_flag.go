@@ -44,7 +44,7 @@ func (f ConfigFlag) OpenAlone(ctx context.Context, log *slog.Logger) (manager *e
 	}
 	if err != nil {
 		manager.Close()
-		return nil, nil, module.BadConfig(err)
+		return nil, nil, module.ConfigError(err)
 	}
 	if tools, ok := module.Find[evidence.Tools](modules); ok {
 		manager.UseTools(tools)
@@ -55,7 +55,7 @@ func (f ConfigFlag) OpenAlone(ctx context.Context, log *slog.Logger) (manager *e
 // OpenEvidence opens the evidence sources of a configuration file.
 func OpenEvidence(path string) (*gavel.Fetcher, error) {
 	declared, err := gavel.OpenFetcher(path, gavel.FetcherConfig{Watcher: thisProgram()})
-	return declared, module.BadConfig(err)
+	return declared, module.ConfigError(err)
 }
 
 // thisProgram returns the path of the running program; "" if it is unknown. On Linux it uses the kernel's link, which

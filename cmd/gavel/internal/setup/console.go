@@ -32,7 +32,7 @@ func (con *Console) ForModules() *module.Console {
 	definitions := NewDefinitionCache()
 	c := &module.Console{
 		In: con.In, Out: con.Out, Err: con.Err, Log: con.Log, Env: WithoutSettings(os.Environ()), Version: ReadBuild().Version,
-		HistoryTables: historyTables, Open: con.openStore, Look: LookIntoStore, Make: con.makeStore, OpenToJudge: con.openToJudge,
+		HistoryTables: historyTables, Open: con.openStore, Look: OpenExistingStore, Make: con.openOrCreateStore, OpenToJudge: con.openToJudge,
 		List: func(asJSON bool, result any, rows [][]string, none string) error {
 			return con.PrintList(asJSON, result, rows, none, "")
 		},
@@ -131,9 +131,9 @@ func (con *Console) openStore(ctx context.Context, flags module.StoreFlags, writ
 	return &module.Opened{Engine: sys.Engine, Store: sys.Store, Close: sys.Close}, nil
 }
 
-// LookIntoStore opens an existing store for reading. It returns nil for a store in memory, and if no store file
+// OpenExistingStore opens an existing store for reading. It returns nil for a store in memory, and if no store file
 // has content.
-func LookIntoStore(ctx context.Context, flags module.StoreFlags) (store.Store, error) {
+func OpenExistingStore(ctx context.Context, flags module.StoreFlags) (store.Store, error) {
 	if flags.Store == gavel.Memory {
 		return nil, nil //nolint:nilnil // nil means that there is no store
 	}
@@ -153,13 +153,13 @@ func LookIntoStore(ctx context.Context, flags module.StoreFlags) (store.Store, e
 	return db, err
 }
 
-// makeStore opens a store, creating it if necessary.
-func (con *Console) makeStore(ctx context.Context, flags module.StoreFlags) (*module.Opened, error) {
+// openOrCreateStore opens a store, creating it if necessary.
+func (con *Console) openOrCreateStore(ctx context.Context, flags module.StoreFlags) (*module.Opened, error) {
 	at, err := storeFlagOf(flags).Locate(con.Log, true)
 	if err != nil {
 		return nil, err
 	}
-	sys, err := OpenSystem(ctx, con.Log, at, Equipment{Reviews: true})
+	sys, err := OpenSystem(ctx, con.Log, at, SystemOptions{Reviews: true})
 	if err != nil {
 		return nil, err
 	}

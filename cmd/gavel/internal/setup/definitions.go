@@ -107,9 +107,9 @@ func loadDefinitions(ctx context.Context, log *slog.Logger, eng Definer, pattern
 	return defineFiles(ctx, log, eng, files, ReadDefinition, map[string]string{})
 }
 
-// LoadDefinitionsInForce loads the definitions of an agent's server: the approved definitions if there is an approval,
+// LoadCurrentDefinitions loads the definitions of an agent's server: the approved definitions if there is an approval,
 // otherwise those that match patterns.
-func LoadDefinitionsInForce(ctx context.Context, con *Console, to Definer, patterns []string) error {
+func LoadCurrentDefinitions(ctx context.Context, con *Console, to Definer, patterns []string) error {
 	if a := con.Settings.approval; a != nil {
 		return defineParsed(ctx, con.Log, to, a.Definitions(con.ForModules(), patterns))
 	}
@@ -227,12 +227,12 @@ type DefinitionWatch struct {
 	engine Definer
 	log    *slog.Logger
 
-	Patterns []string
-	taken    map[string]FileStamp // files in force, with their stamps when they were loaded
-	refused  map[string]FileStamp
-	last     map[string]FileStamp            // at the previous look
-	from     map[string]string               // workflow -> file
-	named    map[string]map[string]FileStamp // definition -> referenced files, with their stamps when they were read
+	Patterns   []string
+	loaded     map[string]FileStamp // files in force, with their stamps when they were loaded
+	rejected   map[string]FileStamp
+	lastSeen   map[string]FileStamp            // at the previous look
+	fileOf     map[string]string               // workflow -> file
+	references map[string]map[string]FileStamp // definition -> referenced files, with their stamps when they were read
 
 	mu      sync.Mutex
 	problem error // why a file is not in force; nil if all are
@@ -242,7 +242,7 @@ type DefinitionWatch struct {
 func NewDefinitionWatch(eng Definer, log *slog.Logger, patterns []string) *DefinitionWatch {
 	return &DefinitionWatch{
 		engine: eng, log: log, Patterns: patterns,
-		taken: map[string]FileStamp{}, refused: map[string]FileStamp{}, last: map[string]FileStamp{}, from: map[string]string{}, named: map[string]map[string]FileStamp{},
+		loaded: map[string]FileStamp{}, rejected: map[string]FileStamp{}, lastSeen: map[string]FileStamp{}, fileOf: map[string]string{}, references: map[string]map[string]FileStamp{},
 	}
 }
 
@@ -261,12 +261,12 @@ func (w *DefinitionWatch) Start(ctx context.Context) error {
 		return err
 	}
 	for _, file := range files { // before reading: a file that changes while it is read is loaded again
-		w.taken[file] = ReadStamp(file)
+		w.loaded[file] = ReadStamp(file)
 	}
-	w.last = maps.Clone(w.taken)
-	err = defineFiles(ctx, w.log, w.engine, files, w.read, w.from)
+	w.lastSeen = maps.Clone(w.loaded)
+	err = defineFiles(ctx, w.log, w.engine, files, w.read, w.fileOf)
 	for _, file := range files {
-		w.taken[file] = w.addNamed(w.taken[file], file)
+		w.loaded[file] = w.addReferences(w.loaded[file], file)
 	}
 	return err
 }
@@ -275,15 +275,15 @@ func (w *DefinitionWatch) Start(ctx context.Context) error {
 func (w *DefinitionWatch) read(file string) (engine.DefineRequest, error) {
 	req, err := ReadDefinition(file)
 	named := map[string]FileStamp{}
-	w.named[file] = named
+	w.references[file] = named
 	NoteFiles(&req, func(path string) { named[path] = ReadStamp(path) })
 	return req, err
 }
 
-// addNamed returns the stamp combined with those of the referenced files when they were read.
-func (w *DefinitionWatch) addNamed(at FileStamp, file string) FileStamp {
+// addReferences returns the stamp combined with those of the referenced files when they were read.
+func (w *DefinitionWatch) addReferences(at FileStamp, file string) FileStamp {
 	at.named = 0
-	for _, s := range w.named[file] {
+	for _, s := range w.references[file] {
 		at.named += s.sum()
 	}
 	return at
@@ -296,23 +296,23 @@ func (w *DefinitionWatch) FindTrouble() error {
 	return w.problem
 }
 
-// Look loads changed files that are completely written: those unchanged since the previous look. With atOnce it
+// Poll loads changed files that are completely written: those unchanged since the previous look. With atOnce it
 // skips this wait and retries rejected files.
-func (w *DefinitionWatch) Look(ctx context.Context, atOnce bool) {
+func (w *DefinitionWatch) Poll(ctx context.Context, atOnce bool) {
 	now := w.files()
 	w.forget(now)
 	var changed []string
 	for file, at := range now {
-		again := atOnce || !at.Equal(w.refused[file])
-		whole := atOnce || at.Equal(w.last[file])
-		if !at.Equal(w.taken[file]) && again && whole {
+		again := atOnce || !at.Equal(w.rejected[file])
+		whole := atOnce || at.Equal(w.lastSeen[file])
+		if !at.Equal(w.loaded[file]) && again && whole {
 			changed = append(changed, file)
 		}
 	}
-	w.last = now
+	w.lastSeen = now
 	slices.Sort(changed)
 	for _, file := range changed {
-		w.take(ctx, file, now[file])
+		w.load(ctx, file, now[file])
 	}
 	w.report()
 }
@@ -328,7 +328,7 @@ func (w *DefinitionWatch) files() map[string]FileStamp {
 		}
 		for _, file := range files {
 			if at := ReadStamp(file); at.file != nil && !module.IsTestFile(file) {
-				for path := range w.named[file] {
+				for path := range w.references[file] {
 					at.named += ReadStamp(path).sum()
 				}
 				now[file] = at
@@ -339,23 +339,23 @@ func (w *DefinitionWatch) files() map[string]FileStamp {
 }
 
 func (w *DefinitionWatch) forget(now map[string]FileStamp) {
-	for workflow, file := range w.from {
+	for workflow, file := range w.fileOf {
 		if _, there := now[file]; !there {
 			w.log.Warn("a definition file is gone; its workflow stays defined", "file", file, "workflow", workflow)
-			delete(w.from, workflow)
+			delete(w.fileOf, workflow)
 		}
 	}
 	gone := func(file string, _ FileStamp) bool { _, there := now[file]; return !there }
-	maps.DeleteFunc(w.taken, gone)
-	maps.DeleteFunc(w.refused, gone)
-	maps.DeleteFunc(w.named, func(file string, _ map[string]FileStamp) bool { _, there := now[file]; return !there })
+	maps.DeleteFunc(w.loaded, gone)
+	maps.DeleteFunc(w.rejected, gone)
+	maps.DeleteFunc(w.references, func(file string, _ map[string]FileStamp) bool { _, there := now[file]; return !there })
 }
 
-func (w *DefinitionWatch) take(ctx context.Context, file string, at FileStamp) {
-	before := maps.Clone(w.from)
-	maps.DeleteFunc(w.from, func(_, from string) bool { return from == file })
-	result, bad, err := DefineFile(ctx, w.log, w.engine, file, w.read, w.from)
-	at = w.addNamed(at, file)
+func (w *DefinitionWatch) load(ctx context.Context, file string, at FileStamp) {
+	before := maps.Clone(w.fileOf)
+	maps.DeleteFunc(w.fileOf, func(_, from string) bool { return from == file })
+	result, bad, err := DefineFile(ctx, w.log, w.engine, file, w.read, w.fileOf)
+	at = w.addReferences(at, file)
 	if err != nil {
 		if ctx.Err() != nil {
 			return
@@ -363,20 +363,20 @@ func (w *DefinitionWatch) take(ctx context.Context, file string, at FileStamp) {
 		bad = append(bad, err.Error())
 	}
 	if len(bad) > 0 {
-		w.from, w.refused[file] = before, at
+		w.fileOf, w.rejected[file] = before, at
 		for _, issue := range bad {
 			w.log.Error("a changed definition was refused; the previous version stays in force", "file", file, "issue", issue)
 		}
 		return
 	}
-	w.taken[file] = at
-	delete(w.refused, file)
+	w.loaded[file] = at
+	delete(w.rejected, file)
 	w.log.Info("a changed definition is in force for new instances", "file", file, "workflow", result.Name, "version", result.Version)
 }
 
 func (w *DefinitionWatch) report() {
 	var problem error
-	if files := slices.Sorted(maps.Keys(w.refused)); len(files) > 0 {
+	if files := slices.Sorted(maps.Keys(w.rejected)); len(files) > 0 {
 		problem = fmt.Errorf("refused: %s", strings.Join(files, ", "))
 	}
 	w.mu.Lock()

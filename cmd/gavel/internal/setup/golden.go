@@ -36,7 +36,7 @@ type DefinitionOrError struct {
 	Err        error
 }
 
-// maxInline limits how many definitions are cached, because each case may contain its own.
+// maxInline limits how many inline definitions are cached.
 const maxInline = 1000
 
 // NewDefinitionCache returns an empty cache.
@@ -125,20 +125,20 @@ func criteriaOf(d *workflow.Definition, t *workflow.Transition) []string {
 	return out
 }
 
-// evaluationTime is the time at which every case is judged. With it, scripts that read the clock give the same
-// results on every day, so recorded answers stay usable.
+// evaluationTime is the time at which every case is judged. Scripts that read the clock, and therefore recorded
+// answers, give the same results on every day.
 var evaluationTime = time.Date(2026, 1, 15, 12, 0, 0, 0, time.UTC)
 
 // EvaluationPrincipal is the requester if a case names none.
 const EvaluationPrincipal = "eval:agent"
 
-// GoldenSet is the selected part of golden files. The cases stay in the files, and All reads them again: a set may
-// not fit into memory.
+// GoldenSet is the selected part of golden files. The cases stay in the files, and all reads them again: a set may be
+// larger than the memory.
 type GoldenSet struct {
 	Files  []string
 	splits []eval.Split
 	tags   []string
-	File   map[string]string // the file of each case, by the case's id; a workflow.ref is relative to it
+	File   map[string]string // by the case's id; a workflow.ref is relative to it
 	Count  int               // number of selected cases
 }
 
@@ -172,32 +172,16 @@ func (s *GoldenSet) check(ctx context.Context, file string) error {
 			return term.UsageErrorf("gavel eval lint lists every mistake", "%s:%d: the case %q is already in %s", file, g.Line, g.ID, other)
 		}
 		s.File[g.ID] = file
-		if s.takes(g.Case) {
+		if s.selects(g.Case) {
 			s.Count++
 		}
 	}
 	return nil
 }
 
-func (s *GoldenSet) takes(c eval.Case) bool {
+func (s *GoldenSet) selects(c eval.Case) bool {
 	return (len(s.splits) == 0 || slices.Contains(s.splits, c.Split)) &&
 		(len(s.tags) == 0 || slices.ContainsFunc(s.tags, func(t string) bool { return slices.Contains(c.Tags, t) }))
-}
-
-// SameAs returns an error if a selected case has a different right outcome in the baseline. It is checked before a
-// run, so that an impossible comparison costs nothing.
-func (s *GoldenSet) SameAs(ctx context.Context, before *eval.Measurement) error {
-	if before == nil {
-		return nil
-	}
-	var now eval.Measurement
-	for c, err := range s.All(ctx) {
-		if err != nil {
-			return err
-		}
-		now.Cases = append(now.Cases, eval.Case{ID: c.ID, Expect: eval.Expect{Outcome: c.Expect.Outcome}})
-	}
-	return SameCases(*before, now)
 }
 
 // All reads the cases again. An error comes last.
@@ -206,7 +190,7 @@ func (s *GoldenSet) All(ctx context.Context) iter.Seq2[eval.Case, error] {
 		n := 0
 		for _, file := range s.Files {
 			for g, err := range readCases(ctx, file) {
-				if err == nil && !s.takes(g.Case) {
+				if err == nil && !s.selects(g.Case) {
 					continue
 				}
 				if n++; !yield(g.Case, err) || err != nil {
@@ -273,12 +257,12 @@ func (b *CaseBuilder) Build(c eval.Case) (judge.Case, error) {
 	})
 }
 
-// givenEvidence returns the evidence in the case. Nothing is fetched.
-type givenEvidence struct{ eval.Case }
+// caseEvidence returns the evidence in the case. Nothing is fetched.
+type caseEvidence struct{ eval.Case }
 
-func (g givenEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.FetchResult, error) {
+func (g caseEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool) (judge.FetchResult, error) {
 	if len(r.Missing) > 0 {
-		return judge.FetchResult{Failure: judge.FailureArgument, Detail: "A field that this evidence needs is missing."}, nil
+		return judge.FetchResult{Failure: judge.FailureArgument, Detail: "A field that it is asked with is missing."}, nil
 	}
 	content, ok := g.Evidence[r.Name]
 	if !ok || string(content) == "null" {
@@ -287,8 +271,8 @@ func (g givenEvidence) Fetch(_ context.Context, r judge.EvidenceRequest, _ bool)
 	return judge.FetchResult{Content: content}, nil
 }
 
-// NewDecider returns a function that puts questions to the real pipeline. If layer is nil, no model judges. A
-// model or prompt of the cell replaces those of the definitions.
+// NewDecider puts questions to the real pipeline; layer is nil for the structural one. A prompt of the cell replaces
+// those of the definitions.
 func NewDecider(compiler *validators.Compiler, layer judge.Layer, cell Cell) func(context.Context, eval.Case, judge.Case) (judge.Verdict, error) {
 	return func(ctx context.Context, c eval.Case, question judge.Case) (judge.Verdict, error) {
 		if layer == nil {
@@ -298,7 +282,7 @@ func NewDecider(compiler *validators.Compiler, layer judge.Layer, cell Cell) fun
 		if cell.Model != "" {
 			question.Rubric.Model, question.Rubric.Panel, question.Rubric.Cascade = cell.Model, nil, nil
 		}
-		pipeline, err := judge.New(judge.Config{Compiler: compiler, Fetcher: givenEvidence{c}, Model: layer})
+		pipeline, err := judge.New(judge.Config{Compiler: compiler, Fetcher: caseEvidence{c}, Model: layer})
 		if err != nil {
 			return judge.Verdict{}, err
 		}
@@ -311,18 +295,3 @@ type Cell struct{ Model, Prompt string }
 
 // Name returns the model and the prompt, as a report calls them.
 func (c Cell) Name() string { return strings.TrimSpace(c.Model + " " + c.Prompt) }
-
-// SameCases rejects a comparison of runs if a case has a different right outcome: the difference would come from the
-// labels.
-func SameCases(before, after eval.Measurement) error {
-	expected := map[string]judge.Outcome{}
-	for _, c := range before.Cases {
-		expected[c.ID] = c.Expect.Outcome
-	}
-	for _, c := range after.Cases {
-		if was, ok := expected[c.ID]; ok && was != c.Expect.Outcome {
-			return term.UsageErrorf("run the earlier judge on the current cases", "the case %q has a different right outcome than before (%s, was %s)", c.ID, c.Expect.Outcome, was)
-		}
-	}
-	return nil
-}

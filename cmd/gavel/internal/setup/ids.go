@@ -17,12 +17,12 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// Completing is a caller that accepts an unambiguous prefix of an id visible to it. All commands that take an
+// IDCompleter is a caller that accepts an unambiguous prefix of an id visible to it. All commands that take an
 // instance or a review id use it.
-type Completing struct{ operation.Caller }
+type IDCompleter struct{ operation.Caller }
 
 // Ask performs an operation after completing the ids in its request.
-func (c Completing) Ask(ctx context.Context, op *operation.Operation, req any) (any, error) {
+func (c IDCompleter) Ask(ctx context.Context, op *operation.Operation, req any) (any, error) {
 	for i := range op.Fields {
 		f := &op.Fields[i]
 		find, ok := idFields[f.Name]
@@ -57,7 +57,7 @@ const (
 	InstancePrefix = "wf-"
 	reviewPrefix   = "rev-"
 	uuidLength     = 36
-	mostMatches    = 10 // listed for an ambiguous id
+	maxMatches     = 10 // listed for an ambiguous id
 )
 
 // IsWholeID reports whether an id is complete, so that it cannot be the prefix of another gavel id.
@@ -71,9 +71,9 @@ func findInstance(ctx context.Context, at operation.Caller, typed string) (strin
 		return typed, nil
 	}
 	var found []idMatch
-	for _, start := range startsOf(typed, InstancePrefix) {
+	for _, start := range possiblePrefixes(typed, InstancePrefix) {
 		// The list is sorted from newest to oldest, which is descending by id.
-		for page := (engine.InstancesRequest{Cursor: start + "~", Limit: mostMatches + 2}); ; {
+		for page := (engine.InstancesRequest{Cursor: start + "~", Limit: maxMatches + 2}); ; {
 			r, err := operation.Instances.Do(ctx, at, page)
 			if err != nil {
 				return "", err //nolint:wrapcheck // an *engine.Error
@@ -84,13 +84,13 @@ func findInstance(ctx context.Context, at operation.Caller, typed string) (strin
 				}
 			}
 			last := len(r.Instances) > 0 && !strings.HasPrefix(r.Instances[len(r.Instances)-1].ID, start)
-			if page.Cursor = r.NextCursor; page.Cursor == "" || last || len(found) > mostMatches {
+			if page.Cursor = r.NextCursor; page.Cursor == "" || last || len(found) > maxMatches {
 				break
 			}
 		}
 	}
 	// The instance with exactly this id is the oldest of those that begin with it.
-	if len(found) > mostMatches && !isListed(found, typed) {
+	if len(found) > maxMatches && !isListed(found, typed) {
 		if s, err := operation.Status.Do(ctx, at, operation.StatusRequest{ID: typed}); err == nil {
 			return s.ID, nil
 		}
@@ -105,7 +105,7 @@ func findReview(ctx context.Context, at operation.Caller, typed string) (string,
 		return typed, nil
 	}
 	var found, past []idMatch
-	starts := startsOf(typed, reviewPrefix)
+	starts := possiblePrefixes(typed, reviewPrefix)
 	for page := (engine.ReviewsRequest{Status: "all", Limit: 500}); ; {
 		r, err := operation.Reviews.Do(ctx, at, page)
 		if err != nil {
@@ -131,7 +131,7 @@ func findReview(ctx context.Context, at operation.Caller, typed string) (string,
 
 // complete returns the value of a field that begins with typed, or typed if there is none.
 func complete(ctx context.Context, at operation.Caller, f *operation.Field, typed string) (string, error) {
-	values, err := f.Complete(ctx, at, typed, mostMatches)
+	values, err := f.Complete(ctx, at, typed, maxMatches)
 	if err != nil || len(values) == 0 {
 		return typed, err //nolint:wrapcheck // an *engine.Error
 	}
@@ -157,8 +157,8 @@ func FindToken(tokens *auth.Tokens, typed string) (string, error) {
 	return chooseID("token", typed, found)
 }
 
-// startsOf returns the possible prefixes: typed itself, and typed after the kind's prefix.
-func startsOf(typed, prefix string) []string {
+// possiblePrefixes returns the possible prefixes: typed itself, and typed after the kind's prefix.
+func possiblePrefixes(typed, prefix string) []string {
 	if strings.HasPrefix(typed, prefix) {
 		return []string{typed}
 	}
@@ -185,10 +185,10 @@ func chooseID(noun, typed string, found []idMatch) (string, error) {
 		Code: term.ExitUsage, Reason: string(engine.CodeInvalidArgument),
 		Err: fmt.Errorf("%q matches more than one %s", typed, noun), Hint: "give more characters of the id",
 	}
-	for _, c := range found[:min(len(found), mostMatches)] {
+	for _, c := range found[:min(len(found), maxMatches)] {
 		f.Lines = append(f.Lines, c.id+"  "+c.what)
 	}
-	if len(found) > mostMatches {
+	if len(found) > maxMatches {
 		f.Lines = append(f.Lines, "...")
 	}
 	return "", f

@@ -39,5 +39,5 @@ func (f *judgingFlags) openSystem(ctx context.Context, con *Console, create bool
 		flag.Store = path
 	}
 	flags := SystemFlags{StoreFlag: flag, ModelFlags: f.ModelFlags}
-	return flags.OpenEquipped(ctx, con, Equipment{Reviews: true})
+	return flags.OpenEquipped(ctx, con, SystemOptions{Reviews: true})
 }

@@ -16,13 +16,13 @@ import (
 type Meter struct {
 	Metrics  *telemetry.Metrics
 	sys      *System
-	held     atomic.Pointer[func() int]
+	sessions atomic.Pointer[func() int]
 	Listener atomic.Pointer[listen.Server]     // nil until it listens
 	Services atomic.Pointer[[]*module.Service] // nil until they are open
 }
 
 // count creates the metrics that observe the engine's commits.
-func (m *Meter) count(with Equipment) {
+func (m *Meter) count(with SystemOptions) {
 	if m == nil {
 		return
 	}
@@ -30,9 +30,9 @@ func (m *Meter) count(with Equipment) {
 	from := telemetry.Sources{
 		Sandbox:       func() script.Stats { return m.sys.Pool.Stats() },
 		Store:         func() store.Stats { return StoreStats(m.sys.Store) },
-		Streams:       func() int { return (*m.held.Load())() },
+		Streams:       func() int { return (*m.sessions.Load())() },
 		Listener:      m.listenerStats,
-		Modules:       m.tellServices,
+		Modules:       m.writeServiceMetrics,
 		ValuesRefused: func() int64 { return m.sys.Engine.Values().Refused() },
 		StreamLag: func() (int64, time.Duration) {
 			lag := m.sys.Engine.Feed().Lag()
@@ -49,7 +49,7 @@ func (m *Meter) count(with Equipment) {
 }
 
 // SetHeld sets the function that counts open streams.
-func (m *Meter) SetHeld(held func() int) { m.held.Store(&held) }
+func (m *Meter) SetHeld(held func() int) { m.sessions.Store(&held) }
 
 func (m *Meter) listenerStats() telemetry.ListenerStats {
 	server := m.Listener.Load()
@@ -89,9 +89,9 @@ func StoreStats(db store.Store) store.Stats {
 	return s.Stats()
 }
 
-// tellServices writes the metrics of services and extensions.
-func (m *Meter) tellServices(tell telemetry.Tell) {
-	m.sys.Extensions().Tell(tell)
+// writeServiceMetrics writes the metrics of services and extensions.
+func (m *Meter) writeServiceMetrics(tell telemetry.MetricFunc) {
+	m.sys.Extensions().WriteMetrics(tell)
 	if all := m.Services.Load(); all != nil {
 		for _, s := range *all {
 			s.Metrics(tell)

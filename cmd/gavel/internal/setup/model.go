@@ -81,8 +81,8 @@ type Model struct {
 	Calibrations *judge.Calibrations
 	Flags        *ModelFlags
 	log          *slog.Logger
-	// without counts the decisions made without a model since its last judgement.
-	without atomic.Int64
+	// unjudged counts the decisions made without a model since its last judgement.
+	unjudged atomic.Int64
 	// asker is the layer, for questions other than judgements; nil until Layer is called.
 	asker judge.Asker
 	// Canaries holds nil if there are none.
@@ -182,7 +182,7 @@ func (f *ModelFlags) CheckModels() error {
 	if f.Model == "" {
 		return nil
 	}
-	cfg, wrong := f.configWith("")
+	cfg, wrong := f.buildClientConfig("")
 	_, err := newClient(cfg)
 	return errors.Join(wrong, err)
 }
@@ -228,10 +228,10 @@ func (f *ModelFlags) BuildConfig(log *slog.Logger) (llm.Config, error) {
 	if key == "" && !localURL(f.BaseURL) {
 		log.Warn("the model's endpoint gets no key: LLM_API_KEY is not set", "endpoint", f.BaseURL)
 	}
-	return f.configWith(key)
+	return f.buildClientConfig(key)
 }
 
-func (f *ModelFlags) configWith(key string) (llm.Config, error) {
+func (f *ModelFlags) buildClientConfig(key string) (llm.Config, error) {
 	unlimited := func(n int) int { // in package llm, 0 means the default
 		if n == 0 {
 			return -1
@@ -382,16 +382,16 @@ func (m *Model) watch(op judge.Opinion) {
 func (m *Model) countOutage(op judge.Opinion) {
 	switch {
 	case op.Trouble == judge.TroubleUnavailable || op.Trouble == judge.TroubleNotConfigured:
-		m.without.Add(1)
+		m.unjudged.Add(1)
 	case op.Trouble == judge.TroubleNone && op.Model.Calls > 0:
-		m.without.Store(0)
+		m.unjudged.Store(0)
 	}
 }
 
 // logOutage logs when a model is no longer asked and when it answers again.
 func (m *Model) logOutage(o llm.Outage) {
 	if o.Over {
-		m.log.Warn("the model answers again", "model", o.Model, "endpoint", o.Endpoint, "after", time.Since(o.Since).Round(time.Second).String(), "decisionsWithout", m.without.Load())
+		m.log.Warn("the model answers again", "model", o.Model, "endpoint", o.Endpoint, "after", time.Since(o.Since).Round(time.Second).String(), "decisionsWithout", m.unjudged.Load())
 		return
 	}
 	m.log.Warn("the model is paused: its endpoint fails", "model", o.Model, "endpoint", o.Endpoint, "class", o.Cause.Class, "error", o.Cause.Message, "hint", o.Cause.Advice)
@@ -400,7 +400,7 @@ func (m *Model) logOutage(o llm.Outage) {
 // FindTrouble returns an error if every model has an outage. The error is a *telemetry.PartError whose Since is the
 // start of the latest outage. FindTrouble returns nil if any model is available.
 func (m *Model) FindTrouble() error {
-	t := telemetry.PartError{Decisions: m.without.Load(), Err: errors.New("no model is available; see the log")}
+	t := telemetry.PartError{Decisions: m.unjudged.Load(), Err: errors.New("no model is available; see the log")}
 	for _, s := range m.client.Stats().Models {
 		if s.DownSince.IsZero() {
 			return nil

@@ -107,8 +107,8 @@ func TestOutageLines(t *testing.T) {
 	if line := out.String(); !strings.Contains(line, "answers again") || !strings.Contains(line, "model=m endpoint=host after=1m0s decisionsWithout=2") {
 		t.Error(line)
 	}
-	if m.countOutage(judge.Opinion{Model: &judge.ModelRecord{Calls: 1}}); m.without.Load() != 0 {
-		t.Errorf("%d after a judgement", m.without.Load())
+	if m.countOutage(judge.Opinion{Model: &judge.ModelRecord{Calls: 1}}); m.unjudged.Load() != 0 {
+		t.Errorf("%d after a judgement", m.unjudged.Load())
 	}
 }
 

@@ -27,7 +27,7 @@ func NewModuleCommand(c module.Command, path string) any {
 		return newCommands(below, path)
 	}
 	command := c.New()
-	eachShared(reflect.ValueOf(command).Elem(), func(field reflect.Value) {
+	visitShared(reflect.ValueOf(command).Elem(), func(field reflect.Value) {
 		switch field.Type() {
 		case reflect.TypeFor[module.Asking]():
 			field.Set(reflect.ValueOf(&askingFlags{}))
@@ -59,14 +59,14 @@ func commandField(c module.Command, of reflect.Type) reflect.StructField {
 	return reflect.StructField{Name: "Command", Type: of, Tag: reflect.StructTag(fmt.Sprintf(`cmd:"" name:%q help:%q`, c.Name, c.Help))}
 }
 
-// eachShared calls f with every field of a command that holds flags of the program.
-func eachShared(command reflect.Value, f func(field reflect.Value)) {
+// visitShared calls f with every field of a command that holds flags of the program.
+func visitShared(command reflect.Value, f func(field reflect.Value)) {
 	for i := range command.NumField() {
 		switch field := command.Field(i); {
 		case field.Kind() == reflect.Interface && field.CanSet():
 			f(field)
 		case field.Kind() == reflect.Struct && field.CanSet():
-			eachShared(field, f)
+			visitShared(field, f)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func eachShared(command reflect.Value, f func(field reflect.Value)) {
 // ApplyShared calls AfterApply of flags behind an interface, which kong does not do.
 func ApplyShared(parsed *kong.Context) {
 	if selected := parsed.Selected(); selected != nil && selected.Target.Kind() == reflect.Struct {
-		eachShared(selected.Target, func(field reflect.Value) {
+		visitShared(selected.Target, func(field reflect.Value) {
 			if flags, ok := reflect.TypeAssert[interface{ AfterApply(*kong.Context) error }](field); ok {
 				_ = flags.AfterApply(parsed) // never fails
 			}
@@ -93,7 +93,7 @@ func AddModuleDetails(parent string, details map[string]string) {
 
 // adaptCommand converts a module's operation command to the program's own type.
 func adaptCommand(c *module.OperationCommand) *OperationSpec {
-	spec := &OperationSpec{Operation: c.Operation, Positional: c.Positional, Bad: c.Bad, Rows: c.Rows, Empty: Say(c.None), Spare: c.Spare}
+	spec := &OperationSpec{Operation: c.Operation, Positional: c.Positional, BadCodes: c.Bad, Rows: c.Rows, EmptyText: EmptyText(c.None), OptionalColumns: c.Spare}
 	if c.Text != nil {
 		spec.Text = func(_ context.Context, con *Console, a Answer) error {
 			c.Text(con.ForModules(), a.Result)
@@ -143,5 +143,5 @@ func openWithModules(ctx context.Context, con *Console, flag StoreFlag) (*System
 	if err != nil {
 		return nil, err
 	}
-	return OpenSystem(ctx, con.Log, at, Equipment{File: flag.Config})
+	return OpenSystem(ctx, con.Log, at, SystemOptions{File: flag.Config})
 }

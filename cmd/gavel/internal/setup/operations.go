@@ -69,16 +69,16 @@ type OperationSpec struct {
 	Operation *operation.Operation
 	// Positional lists the fields that are arguments, in order. The command sets the fields in Fixed itself, and
 	// omits the fields in Without.
-	Positional, Without []string
-	Fixed, Usual        map[string]string // Usual holds defaults
+	Positional, Omitted []string
+	Fixed, Defaults     map[string]string // Usual holds defaults
 	Flags               map[string]string // names of flags that differ from nameFlag
-	Bad                 []engine.Code     // errors with exit code 1: the command itself is correct
+	BadCodes            []engine.Code     // errors with exit code 1: the command itself is correct
 
-	Rows  func(res any) [][]string // of a list, including the heading
-	Empty func(req any) string     // the text for an empty list
-	Spare []string                 // columns that a narrow terminal omits
-	Text  func(ctx context.Context, con *Console, a Answer) error
-	JSON  func(res any) any // the value printed by --json; nil for the result
+	Rows            func(res any) [][]string // of a list, including the heading
+	EmptyText       func(req any) string     // the text for an empty list
+	OptionalColumns []string                 // columns that a narrow terminal omits
+	Text            func(ctx context.Context, con *Console, a Answer) error
+	JSON            func(res any) any // the value printed by --json; nil for the result
 	// Refused reports that nothing happened: exit code 1. nil uses the operation's function.
 	Refused func(res any) bool
 }
@@ -86,11 +86,11 @@ type OperationSpec struct {
 // OperationSpecs maps the words of each command that performs one operation to its spec.
 var OperationSpecs = map[string]*OperationSpec{}
 
-// Say returns a function for OperationSpec.Empty that returns the same text for every request.
-func Say(none string) func(any) string { return func(any) string { return none } }
+// EmptyText returns a function for OperationSpec.Empty that returns the same text for every request.
+func EmptyText(none string) func(any) string { return func(any) string { return none } }
 
-// Typed adapts a function of a concrete result type.
-func Typed[Res, T any](f func(Res) T) func(any) T {
+// AdaptResult adapts a function of a concrete result type.
+func AdaptResult[Res, T any](f func(Res) T) func(any) T {
 	return func(res any) T { return f(res.(Res)) } //nolint:forcetypeassert // the operation's result
 }
 
@@ -140,7 +140,7 @@ func (c *OperationFlags) bind(words string) {
 	c.spec = OperationSpecs[words]
 	all := slices.DeleteFunc(slices.Clone(c.spec.Operation.Fields), func(f operation.Field) bool {
 		_, fixed := c.spec.Fixed[f.Name]
-		return fixed || slices.Contains(c.spec.Without, f.Name)
+		return fixed || slices.Contains(c.spec.Omitted, f.Name)
 	})
 	slices.SortStableFunc(all, func(a, b operation.Field) int { return cmp.Compare(c.spec.position(a), c.spec.position(b)) })
 	members := make([]reflect.StructField, len(all))
@@ -202,7 +202,7 @@ func (s *OperationSpec) nameField(f *operation.Field) reflect.StructField {
 	if isArgument {
 		tag = fmt.Sprintf(`arg:"" name:%q help:%q`, f.Name, help)
 	} else if len(f.Enum) > 0 {
-		tag += fmt.Sprintf(` enum:%q default:%q`, ","+strings.Join(f.Enum, ","), s.Usual[name])
+		tag += fmt.Sprintf(` enum:%q default:%q`, ","+strings.Join(f.Enum, ","), s.Defaults[name])
 	}
 	member.Tag = reflect.StructTag(tag)
 	return member
@@ -279,8 +279,8 @@ func readFlag(f *operation.Field, v reflect.Value, now time.Time) ([]string, err
 
 // Perform performs the operation with the caller that open returns for its request, and prints the result. If the
 // result is a refusal, the exit code is term.ExitBad.
-func (c *PerformFlags) Perform(ctx context.Context, con *Console, at TargetFlags, open func(req any) (operation.Caller, func(), error)) error {
-	req, err := c.BuildRequest(time.Now())
+func (f *PerformFlags) Perform(ctx context.Context, con *Console, at TargetFlags, open func(req any) (operation.Caller, func(), error)) error {
+	req, err := f.BuildRequest(time.Now())
 	if err != nil {
 		return err
 	}
@@ -289,14 +289,14 @@ func (c *PerformFlags) Perform(ctx context.Context, con *Console, at TargetFlags
 		return err
 	}
 	defer done()
-	res, err := askWhole(ctx, caller, c.spec.Operation, req)
+	res, err := fetchAll(ctx, caller, f.spec.Operation, req)
 	if err != nil {
-		return OperationFailure(err, c.spec.Bad...)
+		return OperationFailure(err, f.spec.BadCodes...)
 	}
-	err = c.print(ctx, con, Answer{at, caller, req, res})
-	refused := c.spec.Refused
+	err = f.print(ctx, con, Answer{at, caller, req, res})
+	refused := f.spec.Refused
 	if refused == nil {
-		refused = c.spec.Operation.Refused
+		refused = f.spec.Operation.Refused
 	}
 	return cmp.Or(err, ExitBadUnless(refused == nil || !refused(res)))
 }
@@ -337,12 +337,12 @@ func (c *PerformFlags) print(ctx context.Context, con *Console, a Answer) error 
 	if left, ok := a.Result.(engine.StatisticsResult); ok && left.NotShown > 0 {
 		con.Err.Printf("%d decisions about other transitions are not shown\n", left.NotShown)
 	}
-	return con.PrintList(false, nil, c.spec.Rows(a.Result), c.spec.Empty(a.req), more, c.spec.Spare...)
+	return con.PrintList(false, nil, c.spec.Rows(a.Result), c.spec.EmptyText(a.req), more, c.spec.OptionalColumns...)
 }
 
-// askWhole performs an operation. It requests more events until it has as many as the request asks for, because a
+// fetchAll performs an operation. It requests more events until it has as many as the request asks for, because a
 // busy server may end a page early.
-func askWhole(ctx context.Context, at operation.Caller, op *operation.Operation, req any) (any, error) {
+func fetchAll(ctx context.Context, at operation.Caller, op *operation.Operation, req any) (any, error) {
 	res, err := at.Ask(ctx, op, req)
 	events, ok := req.(*engine.HistoryRequest)
 	if err != nil || !ok {

@@ -31,7 +31,7 @@ func TestShortPagesOfEvents(t *testing.T) {
 		limit, count int
 		next         int64
 	}{{0, 7, 0}, {5, 5, 5}, {7, 7, 0}} {
-		res, err := askWhole(t.Context(), eventsOfTwo{7}, operation.Timeline.Operation, &engine.HistoryRequest{Limit: c.limit})
+		res, err := fetchAll(t.Context(), eventsOfTwo{7}, operation.Timeline.Operation, &engine.HistoryRequest{Limit: c.limit})
 		if err != nil {
 			t.Fatal(err)
 		}

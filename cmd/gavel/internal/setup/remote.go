@@ -65,13 +65,13 @@ func (f TargetFlags) Open(ctx context.Context, con *Console, local func(context.
 		if err != nil {
 			return nil, nil, err
 		}
-		return Completing{c}, c.Close, nil
+		return IDCompleter{c}, c.Close, nil
 	}
 	sys, err := local(ctx, con, f.StoreFlag)
 	if err != nil {
 		return nil, nil, err
 	}
-	return Completing{sys.asOperator()}, func() { sys.Close() }, nil
+	return IDCompleter{sys.asOperator()}, func() { sys.Close() }, nil
 }
 
 // Ask performs one operation on the selected server or store. A store is opened for reading.

@@ -37,16 +37,16 @@ func sectionRank(key string) int {
 	return slices.Index([]string{config.SectionServe, config.SectionMCP, config.SectionQuotas, config.SectionModel, config.SectionAnchors}, section)
 }
 
-// shownSetting is like shownValue, and also removes the password of a store.
-func shownSetting(flag string, v any) any {
+// maskSetting is like maskValue, and also removes the password of a store.
+func maskSetting(flag string, v any) any {
 	if text, ok := v.(string); ok && flag == "store" {
 		return RedactStore(text)
 	}
-	return shownValue(v)
+	return maskValue(v)
 }
 
-// shownValue returns a flag's value without secrets, as the file would contain it.
-func shownValue(v any) any {
+// maskValue returns a flag's value without secrets, as the file would contain it.
+func maskValue(v any) any {
 	switch v := v.(type) {
 	case string:
 		if IsKeyText(v) {
@@ -54,7 +54,7 @@ func shownValue(v any) any {
 		}
 		return telemetry.Scrub(v)
 	case time.Duration:
-		return shortSpan(v)
+		return formatShortDuration(v)
 	case []string:
 		list := make([]string, len(v))
 		for i, item := range v {
@@ -71,8 +71,8 @@ func shownValue(v any) any {
 	}
 }
 
-// shortSpan formats a duration as 2m instead of 2m0s.
-func shortSpan(d time.Duration) string {
+// formatShortDuration formats a duration as 2m instead of 2m0s.
+func formatShortDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")

@@ -37,26 +37,26 @@ type StoreLocation struct {
 }
 
 // String returns the location without a password.
-func (p StoreLocation) String() string { return RedactStore(p.Path) }
+func (l StoreLocation) String() string { return RedactStore(l.Path) }
 
 // IsDatabase reports whether the store is a database, not a file.
-func (p StoreLocation) IsDatabase() bool { return gavel.IsDatabase(p.Path) }
+func (l StoreLocation) IsDatabase() bool { return gavel.IsDatabase(l.Path) }
 
 // MissingKey returns the path of the missing key file of a file store; "" if it exists. It is "" for a database.
-func (p StoreLocation) MissingKey() string {
-	if file := gavel.KeyBeside(p.Path); !p.IsDatabase() && !IsFile(file) {
+func (l StoreLocation) MissingKey() string {
+	if file := gavel.KeyPath(l.Path); !l.IsDatabase() && !IsFile(file) {
 		return file
 	}
 	return ""
 }
 
 // MakeFolder creates the local folder of a database; "" if that fails.
-func (p StoreLocation) MakeFolder(log *slog.Logger) string {
+func (l StoreLocation) MakeFolder(log *slog.Logger) string {
 	user, err := userStore()
-	sum := sha256.Sum256([]byte(p.String()))
+	sum := sha256.Sum256([]byte(l.String()))
 	folder := filepath.Join(filepath.Dir(user), hex.EncodeToString(sum[:8]))
 	if err == nil {
-		err = makeWritable(folder)
+		err = createWritable(folder)
 	}
 	if err != nil {
 		log.Warn("no writable folder for results of background commands: they run while their callers wait", "cause", err)
@@ -157,7 +157,7 @@ func (f StoreFlag) FindStore(log *slog.Logger, create bool, found func(*slog.Log
 	if IsFile(local) {
 		return local, nil
 	}
-	cause := makeWritable(storeFolder)
+	cause := createWritable(storeFolder)
 	if cause == nil {
 		found(log, storeFolder)
 		return local, nil
@@ -165,7 +165,7 @@ func (f StoreFlag) FindStore(log *slog.Logger, create bool, found func(*slog.Log
 	if userErr != nil {
 		return "", term.UsageErrorf("choose a path with --store PATH", "the working directory cannot hold a store (%w), and %w", cause, userErr)
 	}
-	if err := makeWritable(filepath.Dir(user)); err != nil {
+	if err := createWritable(filepath.Dir(user)); err != nil {
 		return "", term.UsageErrorf("choose a path with --store PATH", "no place for a store: %w", err)
 	}
 	log.Warn("the working directory is not writable; the store is in your data directory", "store", user, "cause", cause)
@@ -209,7 +209,7 @@ func ExplicitStore(path string, create bool) (string, error) {
 	if !create {
 		return "", term.UsageErrorf("start a server with it first: gavel mcp --store "+path, "there is no store at %s", path)
 	}
-	if err := makeWritable(filepath.Dir(path)); err != nil {
+	if err := createWritable(filepath.Dir(path)); err != nil {
 		return "", term.UsageErrorf("give another --store", "cannot create the store: %w", err)
 	}
 	return path, nil
@@ -258,9 +258,9 @@ func (f StoreFlag) Candidates() []string {
 	return places
 }
 
-// makeWritable creates the folder and a test file in it. This detects missing permissions, read-only mounts and
+// createWritable creates the folder and a test file in it. This detects missing permissions, read-only mounts and
 // full disks.
-func makeWritable(dir string) error {
+func createWritable(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}

@@ -74,14 +74,14 @@ func NewSandbox(log *slog.Logger) (*gavel.Sandbox, error) {
 // System is an open store with its engine, and the equipment that the flags configured.
 type System struct {
 	*gavel.System
-	Equipment
+	SystemOptions
 	Location StoreLocation
 	Key      []byte // the secret of a store that was opened for reading; nil if it is missing
 }
 
-// Equipment is what a command configures in addition to the store. The zero value judges with fields, schemas and
+// SystemOptions is what a command configures in addition to the store. The zero value judges with fields, schemas and
 // scripts alone.
-type Equipment struct {
+type SystemOptions struct {
 	File    string            // the configuration file, "" for none
 	Serves  bool              // the process serves clients, instead of running one command
 	Model   *Model            // nil if none is configured
@@ -94,7 +94,7 @@ type Equipment struct {
 }
 
 // Close closes the model and the sources.
-func (e Equipment) Close() error {
+func (e SystemOptions) Close() error {
 	e.Sources.Close()
 	return e.Model.Close()
 }
@@ -102,11 +102,11 @@ func (e Equipment) Close() error {
 // Close first closes the extensions, then the model and the sources, and last the workers and the store.
 func (s *System) Close() error {
 	s.Extensions().Close()
-	return errors.Join(s.Equipment.Close(), s.System.Close())
+	return errors.Join(s.SystemOptions.Close(), s.System.Close())
 }
 
 // configure adds the equipment to the configuration of a system.
-func (e Equipment) configure(cfg gavel.Config) gavel.Config {
+func (e SystemOptions) configure(cfg gavel.Config) gavel.Config {
 	cfg.NoReviews, cfg.Version = !e.Reviews, ReadBuild().Version
 	cfg.File, cfg.OnDemand, cfg.Watcher = e.File, !e.Serves, thisProgram()
 	if e.Sources != nil {
@@ -163,7 +163,7 @@ type SystemFlags struct {
 
 // OpenEquipped opens the store, or creates it, with the model, the sources of evidence and the anchors that the flags
 // configure.
-func (f *SystemFlags) OpenEquipped(ctx context.Context, con *Console, with Equipment) (_ *System, err error) {
+func (f *SystemFlags) OpenEquipped(ctx context.Context, con *Console, with SystemOptions) (_ *System, err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, with.Close())
@@ -196,7 +196,7 @@ func (f *SystemFlags) OpenEquipped(ctx context.Context, con *Console, with Equip
 
 // OpenSystem opens the store at a location and creates the engine with its equipment. Unless it returns an error, the
 // system owns the equipment.
-func OpenSystem(ctx context.Context, log *slog.Logger, at StoreLocation, with Equipment) (*System, error) {
+func OpenSystem(ctx context.Context, log *slog.Logger, at StoreLocation, with SystemOptions) (*System, error) {
 	cfg := gavel.Config{Store: at.Path, StoreKey: at.Key, Logger: log}
 	if at.IsDatabase() && with.Sources != nil {
 		cfg.Folder = at.MakeFolder(log)
@@ -205,7 +205,7 @@ func OpenSystem(ctx context.Context, log *slog.Logger, at StoreLocation, with Eq
 	if err != nil {
 		return nil, openFailure(err)
 	}
-	sys := &System{System: open, Equipment: with, Location: at}
+	sys := &System{System: open, SystemOptions: with, Location: at}
 	if with.Meter != nil {
 		with.Meter.sys = sys
 	}
@@ -220,7 +220,7 @@ func openFailure(err error) error {
 	}
 	switch failed.Part {
 	case gavel.PartFile:
-		return module.BadConfig(failed.Err)
+		return module.ConfigError(failed.Err)
 	case gavel.PartStore:
 		return StoreFailure(failed.Err, "check that it is a gavel store and that you may write to it")
 	case gavel.PartSandbox:
@@ -287,9 +287,9 @@ func OpenLocationToCheck(ctx context.Context, con *Console, at StoreLocation) (*
 	if err != nil && !errors.Is(err, store.ErrDamaged) { // the command itself reports damage
 		return nil, errors.Join(term.UnknownErrorf("", "cannot %w", err), db.Close())
 	}
-	if empty && !at.IsDatabase() && IsFile(gavel.KeyBeside(at.Path)) {
+	if empty && !at.IsDatabase() && IsFile(gavel.KeyPath(at.Path)) {
 		con.Log.Warn("the store is empty, but it has a key: either it is new, or its data was lost",
-			"store", at.Path, "key", gavel.KeyBeside(at.Path))
+			"store", at.Path, "key", gavel.KeyPath(at.Path))
 		con.Unsure = true
 	}
 	open, err := gavel.New(db, key, gavel.Config{
@@ -338,7 +338,7 @@ func OpenForWriting(ctx context.Context, con *Console, flag StoreFlag) (*System,
 
 // OpenToSign is OpenForWriting with the key that signs anchors, "" for none.
 func OpenToSign(ctx context.Context, con *Console, flag StoreFlag, key string) (_ *System, err error) {
-	var with Equipment
+	var with SystemOptions
 	if key != "" {
 		if with.Anchors, err = readSigner(con.Log, key, flag.Store); err != nil {
 			return nil, err
@@ -391,10 +391,10 @@ var databaseFailures = []struct {
 
 // ExistingKey returns the key next to a store; nil if there is none. Unlike opening for writing, it creates no key.
 func ExistingKey(path string) ([]byte, error) {
-	if !IsFile(gavel.KeyBeside(path)) {
+	if !IsFile(gavel.KeyPath(path)) {
 		return nil, nil
 	}
-	return record.LoadOrCreateKey(gavel.KeyBeside(path))
+	return record.LoadOrCreateKey(gavel.KeyPath(path))
 }
 
 // OperationFailure is like module.EngineFailure, but returns exit code 1 for the given codes. They mean that the

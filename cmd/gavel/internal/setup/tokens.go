@@ -80,8 +80,8 @@ func existingTokens(f TokensFlag, store StoreFlag) string {
 	return ""
 }
 
-// ShownToken is a token as commands show it.
-type ShownToken struct {
+// TokenView is a token as commands show it.
+type TokenView struct {
 	ID        string     `json:"id"`
 	Name      string     `json:"name"`
 	Principal string     `json:"principal"`
@@ -96,8 +96,8 @@ type ShownToken struct {
 }
 
 // DescribeToken returns how commands show a token.
-func DescribeToken(t auth.Token) ShownToken {
-	return ShownToken{
+func DescribeToken(t auth.Token) TokenView {
+	return TokenView{
 		ID: t.ID, Name: t.Name, Principal: t.Principal, Role: string(t.Role), Workflows: t.Workflows, Hooks: t.Events, Status: t.Status(time.Now()),
 		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, RevokedAt: t.RevokedAt, LastUsed: t.LastUsed,
 	}

@@ -34,8 +34,8 @@ var reader = engine.Principal{ID: "local:expose", Role: engine.RoleOperator}
 // started.
 const ownPrincipal = "gavel:"
 
-// lookEvery is the interval for comparing definitions while a client waits for changes.
-const lookEvery = time.Second
+// pollInterval is the interval for comparing definitions while a client waits for changes.
+const pollInterval = time.Second
 
 // Tools holds the exposed workflows of one engine, and the exposed chains. It is safe for concurrent use.
 type Tools struct {
@@ -53,7 +53,7 @@ type Tools struct {
 	tools   []Tool
 	waiting map[engine.Principal]chan struct{}
 	stop    context.CancelFunc // ends the polling; nil while no client waits
-	looking sync.WaitGroup
+	polling sync.WaitGroup
 }
 
 // New returns the Tools of an engine. Callers must close them before the engine.
@@ -144,7 +144,7 @@ func (t *Tools) warn(issues document.Errors) {
 func (t *Tools) refresh(ctx context.Context) {
 	t.reading.Lock()
 	defer t.reading.Unlock()
-	cfg, _ := t.inForce()
+	cfg, _ := t.current()
 	if cfg.Mode == "" { // selects none
 		return
 	}
@@ -173,7 +173,7 @@ func (t *Tools) refresh(ctx context.Context) {
 	t.replace(ctx, cfg, tools)
 }
 
-func (t *Tools) inForce() (Config, []Tool) {
+func (t *Tools) current() (Config, []Tool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.cfg, t.tools
@@ -186,7 +186,7 @@ func (t *Tools) replace(ctx context.Context, cfg Config, tools []Tool) {
 	changed := slices.Concat(subtractTools(t.tools, tools), subtractTools(tools, t.tools))
 	t.cfg, t.tools = cfg, tools
 	for p, announce := range t.waiting {
-		if len(t.keepVisible(ctx, p, changed)) > 0 {
+		if len(t.filterVisible(ctx, p, changed)) > 0 {
 			close(announce)
 			delete(t.waiting, p)
 		}
@@ -200,8 +200,8 @@ func subtractTools(tools, others []Tool) []Tool {
 	})
 }
 
-// keepVisible returns the tools that a principal may start.
-func (t *Tools) keepVisible(ctx context.Context, p engine.Principal, tools []Tool) []Tool {
+// filterVisible returns the tools that a principal may start.
+func (t *Tools) filterVisible(ctx context.Context, p engine.Principal, tools []Tool) []Tool {
 	var chains []operation.Procedure
 	if engine.Authorize(p, engine.RightStart) == nil && slices.ContainsFunc(tools, func(tool Tool) bool { return tool.Chain != "" }) {
 		chains, _ = t.listChains(ctx, p) // chains that cannot be read are hidden
@@ -218,16 +218,16 @@ func (t *Tools) keepVisible(ctx context.Context, p engine.Principal, tools []Too
 // List returns the tools that a principal may call, by name.
 func (t *Tools) List(ctx context.Context, p engine.Principal) []Tool {
 	t.refresh(ctx)
-	_, tools := t.inForce()
-	return t.keepVisible(ctx, p, tools)
+	_, tools := t.current()
+	return t.filterVisible(ctx, p, tools)
 }
 
 // Find returns a tool that a principal may call.
 func (t *Tools) Find(ctx context.Context, p engine.Principal, name string) (Tool, bool) {
 	t.refresh(ctx)
-	_, tools := t.inForce()
+	_, tools := t.current()
 	i := slices.IndexFunc(tools, func(tool Tool) bool { return tool.Name == name })
-	if i < 0 || len(t.keepVisible(ctx, p, tools[i:i+1])) == 0 {
+	if i < 0 || len(t.filterVisible(ctx, p, tools[i:i+1])) == 0 {
 		return Tool{}, false
 	}
 	return tools[i], true
@@ -241,7 +241,7 @@ func (t *Tools) Changed(p engine.Principal) <-chan struct{} {
 	if t.stop == nil {
 		var ctx context.Context
 		ctx, t.stop = context.WithCancel(context.Background())
-		t.looking.Go(func() { t.look(ctx) })
+		t.polling.Go(func() { t.poll(ctx) })
 	}
 	if t.waiting[p] == nil {
 		t.waiting[p] = make(chan struct{})
@@ -249,9 +249,9 @@ func (t *Tools) Changed(p engine.Principal) <-chan struct{} {
 	return t.waiting[p]
 }
 
-// look refreshes the tools every lookEvery until ctx ends, because another process may change the definitions.
-func (t *Tools) look(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
+// poll refreshes the tools every lookEvery until ctx ends, because another process may change the definitions.
+func (t *Tools) poll(ctx context.Context) {
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -270,6 +270,6 @@ func (t *Tools) Close() {
 	t.mu.Unlock()
 	if stop != nil {
 		stop()
-		t.looking.Wait()
+		t.polling.Wait()
 	}
 }

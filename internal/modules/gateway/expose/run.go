@@ -74,7 +74,7 @@ func describeTool(tool Tool, chains []operation.Procedure) (operation.Extra, boo
 	}
 	x.Run = func(ctx context.Context, call operation.ExtraCall) (any, bool, error) {
 		if tool.Wrapped {
-			input := document.Known(call.Arguments).Get(WrapKey)
+			input := document.ReadTrusted(call.Arguments).Get(WrapKey)
 			if input.Kind() == 0 {
 				return nil, false, engine.MissingField(WrapKey, "It has the whole input.")
 			}
@@ -112,7 +112,7 @@ func waitForEnd(ctx context.Context, start engine.Position, limit time.Duration,
 	following := feed.Follow(-1)
 	defer following.Unfollow()
 	over := time.After(limit)
-	quiet := time.NewTicker(operation.ReportEvery)
+	quiet := time.NewTicker(operation.ReportInterval)
 	defer quiet.Stop()
 	now, reports := engine.StatusResult{Position: start}, 0
 	report := func() {

@@ -12,16 +12,16 @@ import (
 // inputSchema returns the schema of the start context, or else of the initial state, in the form for tools,
 // and whether it is wrapped.
 func inputSchema(d *workflow.Definition) (schema json.RawMessage, wrapped bool) {
-	of := document.Known(d.InputSchema)
+	of := document.ReadTrusted(d.InputSchema)
 	if len(d.InputSchema) == 0 {
-		of = document.Known(d.StateValidators[d.InitialState].Schema)
+		of = document.ReadTrusted(d.StateValidators[d.InitialState].Schema)
 	}
 	return toolSchema(of, topLevelFields(d.StartFields(), of.Get("required")), nounWorkflow)
 }
 
 // chainSchema returns the schema of a chain's input in the form for tools, and whether it is wrapped.
 func chainSchema(input json.RawMessage) (schema json.RawMessage, wrapped bool) {
-	of := document.Known(input)
+	of := document.ReadTrusted(input)
 	var required []string
 	for _, name := range of.Get("required").Elements() {
 		required = append(required, name.Text())
@@ -43,7 +43,7 @@ func toolSchema(of document.JSON, required []string, noun string) (schema json.R
 			return inner, false
 		}
 	}
-	b := document.NewBuilder(document.Known(inner))
+	b := document.NewBuilder(document.ReadTrusted(inner))
 	b.Begin(document.Object)
 	b.Name(quoteText("type"))
 	b.String("object")
@@ -51,7 +51,7 @@ func toolSchema(of document.JSON, required []string, noun string) (schema json.R
 	b.Begin(document.Object)
 	b.Name(quoteText(WrapKey))
 	b.Begin(document.Object)
-	for name, value := range document.Known(inner).Members() {
+	for name, value := range document.ReadTrusted(inner).Members() {
 		if !isShared(name) {
 			b.Name(name)
 			b.Copy(value)
@@ -70,7 +70,7 @@ func toolSchema(of document.JSON, required []string, noun string) (schema json.R
 	b.String(WrapKey)
 	b.End()
 	b.Name(quoteText("additionalProperties"))
-	b.Copy(document.Known([]byte("false")))
+	b.Copy(document.ReadTrusted([]byte("false")))
 	b.End()
 	return b.JSON().Raw(), true
 }
@@ -136,10 +136,10 @@ func writeProperties(b *document.Builder, declared document.JSON, required []str
 	for _, field := range required {
 		if declared.Get(field).Kind() == 0 {
 			b.Name(quoteText(field))
-			b.Copy(document.Known([]byte(`{"description":"Required by the ` + noun + `."}`)))
+			b.Copy(document.ReadTrusted([]byte(`{"description":"Required by the ` + noun + `."}`)))
 		}
 	}
 	b.End()
 }
 
-func quoteText(s string) document.JSON { return document.Known(document.AppendQuote(nil, s)) }
+func quoteText(s string) document.JSON { return document.ReadTrusted(document.AppendQuote(nil, s)) }

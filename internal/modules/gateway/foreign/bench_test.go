@@ -295,4 +295,4 @@ func BenchmarkOwnCalls(b *testing.B) {
 	}
 }
 
-var _ foreign.Door = (*upstream.Manager)(nil)
+var _ foreign.Upstreams = (*upstream.Manager)(nil)

@@ -32,8 +32,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Door is the only way to reach other servers. It is implemented by upstream.Manager.
-type Door interface {
+// Upstreams is the only way to reach other servers. It is implemented by upstream.Manager.
+type Upstreams interface {
 	List(p engine.Principal, kind upstream.Kind) []upstream.Item
 	Resolve(kind upstream.Kind, public string) (server, name string, ok bool)
 	Call(ctx context.Context, p engine.Principal, req upstream.Request) (upstream.Reply, error)
@@ -43,9 +43,9 @@ type Door interface {
 type Face struct {
 	log *slog.Logger
 
-	mu      sync.Mutex
-	door    Door // nil before Serve, which means no items
-	waiting map[list]chan struct{}
+	mu        sync.Mutex
+	upstreams Upstreams // nil before Serve, which means no items
+	waiting   map[list]chan struct{}
 }
 
 // list identifies one list of one principal, as the key of the channels that report its changes.
@@ -62,20 +62,20 @@ func New(log *slog.Logger) *Face {
 }
 
 // Serve replaces the door whose tools, resources and prompts are served, and notifies clients whose lists change.
-func (g *Face) Serve(door Door) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	before := g.door
-	g.door = door
-	for l, changed := range g.waiting {
+func (f *Face) Serve(door Upstreams) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.upstreams
+	f.upstreams = door
+	for l, changed := range f.waiting {
 		if !slices.EqualFunc(listOf(before, l), listOf(door, l), isSameItem) {
 			close(changed)
-			delete(g.waiting, l)
+			delete(f.waiting, l)
 		}
 	}
 }
 
-func listOf(door Door, l list) []upstream.Item {
+func listOf(door Upstreams, l list) []upstream.Item {
 	if door == nil {
 		return nil
 	}
@@ -85,38 +85,38 @@ func listOf(door Door, l list) []upstream.Item {
 func isSameItem(a, b upstream.Item) bool { return a.Public == b.Public && bytes.Equal(a.Raw, b.Raw) }
 
 // Announce notifies clients whose list may have changed. It is meant for upstream.Options.Changed.
-func (g *Face) Announce(c upstream.Change) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for l, changed := range g.waiting {
+func (f *Face) Announce(c upstream.Change) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for l, changed := range f.waiting {
 		if l.kind == wire.Kind(c.Kind) && c.Affects(l.principal) {
 			close(changed)
-			delete(g.waiting, l)
+			delete(f.waiting, l)
 		}
 	}
 }
 
 // Changed implements wire.Foreign.
-func (g *Face) Changed(p engine.Principal, kind wire.Kind) <-chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (f *Face) Changed(p engine.Principal, kind wire.Kind) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	l := list{p, kind}
-	if g.waiting[l] == nil {
-		g.waiting[l] = make(chan struct{})
+	if f.waiting[l] == nil {
+		f.waiting[l] = make(chan struct{})
 	}
-	return g.waiting[l]
+	return f.waiting[l]
 }
 
-func (g *Face) current() Door {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.door
+func (f *Face) current() Upstreams {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.upstreams
 }
 
 // List implements wire.Foreign.
-func (g *Face) List(p engine.Principal, kind wire.Kind) (items []wire.Item) {
-	for _, item := range listOf(g.current(), list{p, kind}) {
-		if mayList(item) {
+func (f *Face) List(p engine.Principal, kind wire.Kind) (items []wire.Item) {
+	for _, item := range listOf(f.current(), list{p, kind}) {
+		if isListable(item) {
 			items = append(items, publishItem(item))
 		}
 	}
@@ -125,8 +125,8 @@ func (g *Face) List(p engine.Principal, kind wire.Kind) (items []wire.Item) {
 }
 
 // Find implements wire.Foreign.
-func (g *Face) Find(ctx context.Context, kind wire.Kind, name string) (wire.Item, bool) {
-	door := g.current()
+func (f *Face) Find(ctx context.Context, kind wire.Kind, name string) (wire.Item, bool) {
+	door := f.current()
 	if door == nil || !isPrefixed(kind, name) {
 		return wire.Item{}, false
 	}
@@ -147,8 +147,8 @@ func isPrefixed(kind wire.Kind, name string) bool {
 }
 
 // Ask implements wire.Foreign.
-func (g *Face) Ask(ctx context.Context, p engine.Principal, r wire.Request) (wire.Reply, error) {
-	door := g.current()
+func (f *Face) Ask(ctx context.Context, p engine.Principal, r wire.Request) (wire.Reply, error) {
+	door := f.current()
 	if door == nil || !isPrefixed(r.Kind, r.Name) {
 		return wire.Reply{}, wire.ErrNotForeign
 	}
@@ -156,15 +156,15 @@ func (g *Face) Ask(ctx context.Context, p engine.Principal, r wire.Request) (wir
 	if !ok {
 		return wire.Reply{}, wire.ErrNotForeign
 	}
-	meta := document.Known(r.Params).Get("_meta")
+	meta := document.ReadTrusted(r.Params).Get("_meta")
 	relay := newRelay(ctx, meta.Get("progressToken"))
 	reply, err := door.Call(ctx, p, upstream.Request{
 		Upstream: server, Method: r.Method, Kind: upstream.Kind(r.Kind), Name: name, Params: r.Params,
-		Progress: relay.progress(), Trace: meta.Get("traceparent").Text(), Capabilities: askable(ctx, meta),
+		Progress: relay.progress(), Trace: meta.Get("traceparent").Text(), Capabilities: clientCapabilities(ctx, meta),
 	})
 	relay.finish()
 	if err != nil {
-		return g.explain(ctx, r, server, err)
+		return f.explain(ctx, r, server, err)
 	}
 	return wire.Reply{Result: prefixURIs(server, r.Kind, reply.Result), Error: reply.Error}, nil
 }
@@ -172,10 +172,10 @@ func (g *Face) Ask(ctx context.Context, p engine.Principal, r wire.Request) (wir
 // metaCapabilities is the member of _meta in which a client declares its capabilities.
 const metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
 
-// askable returns the capabilities that let a server ask the client for input: elicitation, sampling and roots. A
+// clientCapabilities returns the capabilities that let a server ask the client for input: elicitation, sampling and roots. A
 // client of protocol 2026-07-28 declares them with each request. For an older client, which a result cannot ask,
-// askable returns nil.
-func askable(ctx context.Context, meta document.JSON) json.RawMessage {
+// clientCapabilities returns nil.
+func clientCapabilities(ctx context.Context, meta document.JSON) json.RawMessage {
 	if !wire.ClientOf(ctx).Modern {
 		return nil
 	}
@@ -261,8 +261,8 @@ type relay struct {
 	done    sync.WaitGroup
 }
 
-// mostQueued limits the notifications queued for a client that does not read. More are dropped.
-const mostQueued = 1000
+// maxQueued limits the notifications queued for a client that does not read. More are dropped.
+const maxQueued = 1000
 
 func newRelay(ctx context.Context, token document.JSON) *relay {
 	return &relay{ctx: ctx, token: token.Raw()}
@@ -278,7 +278,7 @@ func (r *relay) progress() func(json.RawMessage) {
 func (r *relay) add(params json.RawMessage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.queue) >= mostQueued {
+	if len(r.queue) >= maxQueued {
 		return
 	}
 	r.queue = append(r.queue, params)
@@ -300,7 +300,7 @@ func (r *relay) run() {
 		r.queue = r.queue[1:]
 		r.mu.Unlock()
 		params := map[string]any{}
-		for name, value := range document.Known(next).Members() {
+		for name, value := range document.ReadTrusted(next).Members() {
 			params[name.Text()] = value.Raw()
 		}
 		params["progressToken"] = r.token

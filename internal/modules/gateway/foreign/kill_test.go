@@ -194,7 +194,7 @@ func serveGavel(dir string) error {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	path := filepath.Join(dir, "gavel.db")
-	key, err := record.LoadOrCreateKey(gavel.KeyBeside(path))
+	key, err := record.LoadOrCreateKey(gavel.KeyPath(path))
 	if err != nil {
 		return err
 	}

@@ -20,15 +20,15 @@ var nameMember = map[upstream.Kind]string{
 
 var isAbsoluteURI = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*:`) })
 
-// mayList reports whether strict clients accept an item in a list. They reject a whole list if the URI of one resource
+// isListable reports whether strict clients accept an item in a list. They reject a whole list if the URI of one resource
 // has no scheme. Chains, and callers that know its URI, can still read such a resource.
-func mayList(item upstream.Item) bool {
+func isListable(item upstream.Item) bool {
 	return item.Kind != upstream.KindResource || isAbsoluteURI().MatchString(item.Public)
 }
 
 // publishItem returns an item with its public name and, for a tool with a gate, the gate's additions.
 func publishItem(item upstream.Item) wire.Item {
-	doc := document.Known(item.Raw).Edit(func(name string, value document.JSON) json.RawMessage {
+	doc := document.ReadTrusted(item.Raw).Edit(func(name string, value document.JSON) json.RawMessage {
 		if name == nameMember[item.Kind] {
 			return document.AppendQuote(nil, item.Public)
 		}
@@ -43,7 +43,7 @@ func publishItem(item upstream.Item) wire.Item {
 // describeGate adds to a tool's definition the states in which its gate allows calls and, unless the gate has a
 // subject, the handle as a required argument.
 func describeGate(doc json.RawMessage, g gate.Gate) json.RawMessage {
-	tool := document.Known(doc)
+	tool := document.ReadTrusted(doc)
 	description := strings.TrimSpace(tool.Get("description").Text() + "\n\n" + g.Describe())
 	doc = setMember(tool, "description", document.AppendQuote(nil, description))
 	if g.Subject != nil {
@@ -58,10 +58,10 @@ func describeGate(doc json.RawMessage, g gate.Gate) json.RawMessage {
 	}
 	required = append(document.AppendQuote(required, gate.Handle), ']')
 	if schema.Kind() != document.Object {
-		schema = document.Known([]byte(`{"type":"object"}`))
+		schema = document.ReadTrusted([]byte(`{"type":"object"}`))
 	}
-	schema = document.Known(setMember(schema, "properties", properties))
-	return setMember(document.Known(doc), "inputSchema", setMember(schema, "required", required))
+	schema = document.ReadTrusted(setMember(schema, "properties", properties))
+	return setMember(document.ReadTrusted(doc), "inputSchema", setMember(schema, "required", required))
 }
 
 // setMember returns the object with a member replaced, or added before all others.
@@ -89,7 +89,7 @@ func prefixURIs(server string, kind wire.Kind, result json.RawMessage) json.RawM
 	if !bytes.Contains(result, []byte(`"uri"`)) {
 		return result
 	}
-	doc, e := document.Known(result), uriEditor{prefix: server + "+"}
+	doc, e := document.ReadTrusted(result), uriEditor{prefix: server + "+"}
 	if doc.Kind() != document.Object {
 		return result
 	}

@@ -38,8 +38,8 @@ type Adapter struct {
 	// gateway.
 	isServers func(tool string, v document.JSON) bool
 	// finish decodes the rest of an event: how a tool use or the agent's turn ended.
-	finish  func(e *Event, v document.JSON)
-	answers answers
+	finish    func(e *Event, v document.JSON)
+	responses responseTemplates
 }
 
 // members are the names of the members in the client's events.
@@ -66,16 +66,16 @@ const (
 	anyPath = "*"
 )
 
-// answers holds the templates of what the client reads. In a JSON template, HOOK is replaced by the hook's name
+// responseTemplates holds the templates of what the client reads. In a JSON template, HOOK is replaced by the hook's name
 // and TEXT by the text. In a plain template, LINE is replaced by the text.
-type answers struct {
-	neutral string
-	tell    string  // a text for the agent, in the phases listed in tells
-	tells   []Phase // in other phases the client takes no text, or continues because of it
-	deny    string  // before a tool; "" if the client only reads the exit code
-	asks    bool    // the client asks its user if "deny" is replaced by "ask"
-	hold    string  // at a stop; "" if the client can only warn its user
-	fail    string  // if the event could not be decoded
+type responseTemplates struct {
+	neutral    string
+	text       string  // a text for the agent, in the phases listed in tells
+	textPhases []Phase // in other phases the client takes no text, or continues because of it
+	deny       string  // before a tool; "" if the client only reads the exit code
+	canAsk     bool    // the client asks its user if "deny" is replaced by "ask"
+	hold       string  // at a stop; "" if the client can only warn its user
+	fail       string  // if the event could not be decoded
 }
 
 var adapters = []*Adapter{&claudeCode, &cursor, &gemini, &codex, &copilot, &opencode, &kiro}
@@ -351,16 +351,16 @@ func optionalText(v document.JSON, name string) (string, error) {
 	return m.Text(), nil
 }
 
-// leaveOpen marks that it is not known yet how a tool use or a turn ended.
-func (e *Event) leaveOpen() { e.Phase, e.Ended = PhaseOther, "" }
+// markEndUnknown marks that it is not known yet how a tool use or a turn ended.
+func (e *Event) markEndUnknown() { e.Phase, e.Ended = PhaseOther, "" }
 
-// endLine sets how a shell line ended, from its exit code. Without an exit code, the line continues in the
+// setLineEnd sets how a shell line ended, from its exit code. Without an exit code, the line continues in the
 // background.
-func (e *Event) endLine(exit document.JSON) {
+func (e *Event) setLineEnd(exit document.JSON) {
 	switch code := cmp.Or(exit.Text(), string(exit.Raw())); {
 	case e.Builtin != gate.BuiltinShell || e.Ended != EndedOK:
 	case code == "" || code == "null":
-		e.leaveOpen()
+		e.markEndUnknown()
 	case code != "0":
 		e.Ended = EndedFailed
 	}
@@ -374,18 +374,18 @@ func (a *Adapter) Encode(e Event, answer Answer) Output {
 	if answer.Verdict != Neutral { // some clients treat a denial without a reason as a failure, and continue
 		text = cmp.Or(strings.TrimSpace(answer.Reason), "gavel refuses this without a reason")
 	}
-	form := a.answers.neutral
+	form := a.responses.neutral
 	switch {
 	case answer.Verdict == Neutral, e.Phase == PhaseStart, e.Phase == PhaseAfter:
-		if text != "" && slices.Contains(a.answers.tells, e.Phase) && e.Hook != "PermissionDenied" { // PermissionDenied takes no text
-			form = a.answers.tell
+		if text != "" && slices.Contains(a.responses.textPhases, e.Phase) && e.Hook != "PermissionDenied" { // PermissionDenied takes no text
+			form = a.responses.text
 		}
 	case e.Phase == PhaseBefore && answer.Verdict == Ask:
-		form = strings.Replace(a.answers.deny, `"deny"`, `"ask"`, 1)
-	case e.Phase == PhaseBefore && a.answers.deny != "":
-		form = a.answers.deny
-	case e.Phase == PhaseStop && a.answers.hold != "":
-		form = a.answers.hold
+		form = strings.Replace(a.responses.deny, `"deny"`, `"ask"`, 1)
+	case e.Phase == PhaseBefore && a.responses.deny != "":
+		form = a.responses.deny
+	case e.Phase == PhaseStop && a.responses.hold != "":
+		form = a.responses.hold
 	case e.Phase == PhaseStop:
 		return Output{Stderr: []byte(text + "\n"), Exit: 1}
 	default:
@@ -397,7 +397,7 @@ func (a *Adapter) Encode(e Event, answer Answer) Output {
 // EncodeFailure denies an event that could not be decoded. It uses the exit code, which needs no event
 // name. Stdout serves clients that ask over HTTP.
 func (a *Adapter) EncodeFailure(reason string) Output {
-	return Output{Stdout: writeAnswer(a.answers.fail, "", reason), Stderr: []byte(reason + "\n"), Exit: 2}
+	return Output{Stdout: writeAnswer(a.responses.fail, "", reason), Stderr: []byte(reason + "\n"), Exit: 2}
 }
 
 func writeAnswer(form, hook, text string) []byte {
@@ -415,7 +415,7 @@ func writeAnswer(form, hook, text string) []byte {
 // address adapts an answer to the client. Ask becomes Deny if no person would answer: in a session without
 // one, and in clients that cannot ask for a hook. gavel's own tools get the names that the client uses.
 func (a *Adapter) address(e Event, answer Answer) Answer {
-	if answer.Verdict == Ask && (e.Headless || !a.answers.asks) {
+	if answer.Verdict == Ask && (e.Headless || !a.responses.canAsk) {
 		why := "This client cannot ask its user for a hook, so the answer is no."
 		if e.Headless {
 			why = "This session has no person to ask, so the answer is no."
@@ -455,5 +455,5 @@ func (a *Adapter) EncodeUnreadable(how gate.OnFailure, err error) Output {
 	if how == gate.OnFailureNeutral {
 		return a.Encode(Event{}, Answer{Verdict: Neutral})
 	}
-	return a.EncodeFailure(fmt.Sprintf(CouldNotDecide+", so the answer is no: %s; tell the person who runs you that gavel may be too old for this client.", strings.TrimRight(err.Error(), ".")))
+	return a.EncodeFailure(fmt.Sprintf(UndecidedText+", so the answer is no: %s; tell the person who runs you that gavel may be too old for this client.", strings.TrimRight(err.Error(), ".")))
 }

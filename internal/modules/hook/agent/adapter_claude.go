@@ -21,12 +21,12 @@ func claudeMembers(result, line string) members {
 	}
 }
 
-// claudeAnswers returns the templates for Claude Code's format. They pass no text at a stop, because the client
+// claudeResponses returns the templates for Claude Code's format. They pass no text at a stop, because the client
 // would continue. In fail, "block" is an older form that every event with a decision accepts.
-func claudeAnswers(asks bool) answers {
-	return answers{
-		tell: `{"hookSpecificOutput":{"hookEventName":HOOK,"additionalContext":TEXT}}`, tells: []Phase{PhaseStart, PhaseBefore, PhaseAfter},
-		deny: `{"hookSpecificOutput":{"hookEventName":HOOK,"permissionDecision":"deny","permissionDecisionReason":TEXT}}`, asks: asks,
+func claudeResponses(asks bool) responseTemplates {
+	return responseTemplates{
+		text: `{"hookSpecificOutput":{"hookEventName":HOOK,"additionalContext":TEXT}}`, textPhases: []Phase{PhaseStart, PhaseBefore, PhaseAfter},
+		deny: `{"hookSpecificOutput":{"hookEventName":HOOK,"permissionDecision":"deny","permissionDecisionReason":TEXT}}`, canAsk: asks,
 		hold: `{"decision":"block","reason":TEXT}`,
 		fail: `{"decision":"block","reason":TEXT}`,
 	}
@@ -42,7 +42,7 @@ func isClaudeServers(tool string, _ document.JSON) bool { return strings.HasPref
 // belongs to the person.
 var claudeCode = Adapter{
 	Client: "claude-code", ProjectVariable: "CLAUDE_PROJECT_DIR", toolPrefix: "mcp__gavel__",
-	members: claudeMembers("tool_response", ""), isServers: isClaudeServers, finish: finishClaude, answers: claudeAnswers(true),
+	members: claudeMembers("tool_response", ""), isServers: isClaudeServers, finish: finishClaude, responses: claudeResponses(true),
 	events: map[Phase]string{
 		PhaseStart:  "SessionStart",
 		PhaseBefore: "PreToolUse",
@@ -81,13 +81,13 @@ func finishClaude(e *Event, v document.JSON) {
 	response := v.Get("tool_response")
 	switch {
 	case e.Phase == PhaseStop && v.Get("background_tasks").Len() > 0: // the agent only waits: the client wakes it when a task ends
-		e.leaveOpen()
+		e.markEndUnknown()
 	case e.Phase != PhaseAfter:
 	case e.Hook == "PermissionDenied":
 		e.Ended = EndedNotRun
 	case v.Get("is_interrupt").Kind() == document.True, response.Get("interrupted").Kind() == document.True,
 		response.Get("backgroundTaskId").Kind() != 0, response.Get("taskId").Kind() != 0 && e.Builtin == gate.BuiltinShell:
-		e.leaveOpen()
+		e.markEndUnknown()
 	case e.Ended == EndedFailed:
 		e.Result = strictResult(v.Get("error"))
 	}
@@ -98,7 +98,7 @@ func finishClaude(e *Event, v document.JSON) {
 // lines typed into a running program (write_stdin, so far), or for web searches, which run at the provider.
 var codex = Adapter{
 	Client: "codex", toolPrefix: "mcp__gavel__",
-	members: claudeMembers("tool_response", ""), isServers: isClaudeServers, finish: finishCodex, answers: claudeAnswers(false),
+	members: claudeMembers("tool_response", ""), isServers: isClaudeServers, finish: finishCodex, responses: claudeResponses(false),
 	events: map[Phase]string{
 		PhaseStart: "SessionStart", PhaseBefore: "PreToolUse", PhaseAfter: "PostToolUse", PhaseStop: "Stop SubagentStop",
 		PhaseOther: `PermissionRequest UserPromptSubmit SubagentStart SessionEnd PreCompact PostCompact PreModelRequest
@@ -128,7 +128,7 @@ func finishCodex(e *Event, v document.JSON) {
 		e.Command += "\neval \"$TYPED_LATER\""
 	}
 	if e.Phase == PhaseAfter { // the event contains the output, but not whether the line succeeded
-		e.leaveOpen()
+		e.markEndUnknown()
 	}
 }
 
@@ -154,9 +154,9 @@ var copilot = Adapter{
 		return isClaudeServers(tool, v) || strings.Contains(tool, "-")
 	},
 	finish: finishCopilot,
-	answers: answers{
-		tell: `{"additionalContext":TEXT}`, tells: []Phase{PhaseStart, PhaseAfter},
-		deny: `{"permissionDecision":"deny","permissionDecisionReason":TEXT}`, asks: true,
+	responses: responseTemplates{
+		text: `{"additionalContext":TEXT}`, textPhases: []Phase{PhaseStart, PhaseAfter},
+		deny: `{"permissionDecision":"deny","permissionDecisionReason":TEXT}`, canAsk: true,
 		hold: `{"decision":"block","reason":TEXT}`,
 		fail: `{"permissionDecision":"deny","permissionDecisionReason":TEXT,"decision":"block","reason":TEXT}`,
 	},
@@ -199,7 +199,7 @@ func finishCopilot(e *Event, v document.JSON) {
 		e.Ended = EndedFailed
 	case e.Builtin != gate.BuiltinShell || e.Ended != EndedOK:
 	case exit == nil: // it continues in the background
-		e.leaveOpen()
+		e.markEndUnknown()
 	case exit[1] != "0":
 		e.Ended = EndedFailed
 	}
@@ -216,8 +216,8 @@ var gemini = Adapter{
 		return isClaudeServers(tool, v) || v.Get("mcp_context").Kind() == document.Object
 	},
 	finish: finishGemini,
-	answers: answers{
-		tell: `{"hookSpecificOutput":{"hookEventName":HOOK,"additionalContext":TEXT}}`, tells: []Phase{PhaseStart, PhaseAfter},
+	responses: responseTemplates{
+		text: `{"hookSpecificOutput":{"hookEventName":HOOK,"additionalContext":TEXT}}`, textPhases: []Phase{PhaseStart, PhaseAfter},
 		deny: `{"decision":"deny","reason":TEXT}`,
 		hold: `{"decision":"deny","reason":TEXT}`,
 		fail: `{"decision":"deny","reason":TEXT}`,
@@ -257,7 +257,7 @@ func finishGemini(e *Event, v document.JSON) {
 		e.Ended = EndedFailed
 	case e.Builtin != gate.BuiltinShell:
 	case content.Kind() != document.String, says("Command moved to background", "Command was cancelled", "Command was automatically cancelled"):
-		e.leaveOpen()
+		e.markEndUnknown()
 	case says("\nExit Code: ", "\nSignal: ", "\nError: "):
 		e.Ended = EndedFailed
 	}

@@ -112,7 +112,7 @@ func TestAnswersNameTools(t *testing.T) {
 		want := a.nameTools("workflow.advance")
 		for phase, answer := range map[Phase]Answer{
 			PhaseBefore: {Verdict: Deny, Reason: "Perform it with workflow.advance."},
-			PhaseStop:   {Verdict: GoOn, Reason: "Perform it with workflow.advance."},
+			PhaseStop:   {Verdict: Continue, Reason: "Perform it with workflow.advance."},
 			PhaseStart:  {Verdict: Neutral, Context: "Perform it with workflow.advance."},
 		} {
 			o := a.Encode(Event{Client: a.Client, Hook: "x", Phase: phase}, answer)

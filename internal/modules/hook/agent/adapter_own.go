@@ -24,9 +24,9 @@ var cursor = Adapter{
 	},
 	isServers: func(tool string, _ document.JSON) bool { return strings.HasPrefix(tool, "MCP:") },
 	finish:    finishCursor,
-	answers: answers{
+	responses: responseTemplates{
 		neutral: "{}",
-		tell:    `{"additional_context":TEXT}`, tells: []Phase{PhaseStart, PhaseAfter},
+		text:    `{"additional_context":TEXT}`, textPhases: []Phase{PhaseStart, PhaseAfter},
 		deny: `{"permission":"deny","user_message":TEXT,"agent_message":TEXT}`,
 		hold: `{"followup_message":TEXT}`,
 		fail: `{"permission":"deny","user_message":TEXT,"agent_message":TEXT}`,
@@ -58,18 +58,18 @@ func finishCursor(e *Event, v document.JSON) {
 	failure := v.Get("failure_type")
 	switch status := v.Get("status"); {
 	case e.Phase == PhaseStop && status.Kind() != 0 && !status.Is("completed"): // cancelled by the user, or failed
-		e.leaveOpen()
+		e.markEndUnknown()
 	case e.Phase != PhaseAfter:
 	case e.Ended == EndedFailed && failure.Is("permission_denied"):
 		e.Ended = EndedNotRun
 	case e.Ended == EndedFailed && (failure.Is("timeout") || v.Get("is_interrupt").Kind() == document.True):
-		e.leaveOpen()
+		e.markEndUnknown()
 	case e.Ended == EndedFailed:
 		e.Result = strictResult(v.Get("error_message"))
 	default:
-		output := document.Known(v.Get("tool_output").Bytes())
+		output := document.ReadTrusted(v.Get("tool_output").Bytes())
 		e.Result = strictResult(output)
-		e.endLine(output.Get("exitCode"))
+		e.setLineEnd(output.Get("exitCode"))
 	}
 }
 
@@ -83,8 +83,8 @@ var kiro = Adapter{
 	isServers: func(tool string, _ document.JSON) bool {
 		return strings.HasPrefix(tool, "@") || strings.HasPrefix(tool, "mcp_")
 	},
-	finish:  finishKiro,
-	answers: answers{tell: "LINE", tells: []Phase{PhaseStart}},
+	finish:    finishKiro,
+	responses: responseTemplates{text: "LINE", textPhases: []Phase{PhaseStart}},
 	events: map[Phase]string{
 		PhaseStart:  "agentSpawn AgentSpawn SessionStart sessionStart",
 		PhaseBefore: "preToolUse PreToolUse",
@@ -113,7 +113,7 @@ func finishKiro(e *Event, v document.JSON) {
 	if e.Phase == PhaseAfter && response.Get("success").Kind() == document.False {
 		e.Ended = EndedFailed
 	}
-	e.endLine(response.At("result", "0", "exit_status"))
+	e.setLineEnd(response.At("result", "0", "exit_status"))
 }
 
 // opencode supports the plugin that gavel installs in opencode (1.18.33), which has no command hooks. The plugin
@@ -135,11 +135,11 @@ var opencode = Adapter{
 	},
 	finish: func(e *Event, v document.JSON) {
 		e.Subagent, e.Continued = v.Get("subagent").Kind() == document.True, v.Get("continued").Kind() == document.True
-		e.endLine(v.At("metadata", "exit"))
+		e.setLineEnd(v.At("metadata", "exit"))
 	},
-	answers: answers{
+	responses: responseTemplates{
 		neutral: "{}",
-		tell:    `{"context":TEXT}`, tells: []Phase{PhaseStart, PhaseBefore, PhaseAfter, PhaseStop},
+		text:    `{"context":TEXT}`, textPhases: []Phase{PhaseStart, PhaseBefore, PhaseAfter, PhaseStop},
 		deny: `{"deny":TEXT}`, hold: `{"goOn":TEXT}`, fail: `{"deny":TEXT}`,
 	},
 	events: map[Phase]string{

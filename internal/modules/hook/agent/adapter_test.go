@@ -49,7 +49,7 @@ func TestAdapters(t *testing.T) {
 					{Verdict: Neutral, Context: "CONTEXT"},
 					{Verdict: Deny, Reason: "REASON"},
 					{Verdict: Ask, Reason: "REASON"},
-					{Verdict: GoOn, Reason: "REASON"},
+					{Verdict: Continue, Reason: "REASON"},
 				} {
 					o := a.Encode(e, answer)
 					if strings.Contains(string(o.Stdout), "allow") {
@@ -303,7 +303,7 @@ func FuzzDecode(f *testing.F) {
 				if e.Tool == "" || e.Builtin == "builtin:shell" && e.Command == "" || e.Unknown && e.Builtin != "" {
 					t.Errorf("%s: %+v", a.Client, e)
 				}
-				for _, verdict := range []Verdict{Deny, Ask, GoOn} {
+				for _, verdict := range []Verdict{Deny, Ask, Continue} {
 					if o := a.Encode(e, Answer{Verdict: verdict, Reason: "REASON"}); !bytes.Contains(append(o.Stdout, o.Stderr...), []byte("REASON")) {
 						t.Errorf("%s: %s says %+v", a.Client, verdict, o)
 					}

@@ -45,25 +45,25 @@ type Rules struct {
 // IsIdle reports whether hooks have nothing to decide.
 func (r Rules) IsIdle() bool { return !r.Gates.HasBuiltin() && r.Hooks.Finish == nil }
 
-// DoorConfig configures a Door.
-type DoorConfig struct {
+// DeciderConfig configures a Door.
+type DeciderConfig struct {
 	// Rules returns the current rules. It is called for each event, so that a server can replace the rules.
 	Rules func() Rules
 	// Engine opens the engine. It is called only when something must be decided.
 	Engine func(context.Context) (Engine, error)
 	// Answered, if not nil, is called with the verdict of each answer.
-	Answered func(client string, v Verdict)
+	OnAnswer func(client string, v Verdict)
 	Logger   *slog.Logger
 }
 
-// Door answers the hook events of all clients.
-type Door struct {
-	DoorConfig
-	late sync.WaitGroup // decisions that outlive their request
+// Decider answers the hook events of all clients.
+type Decider struct {
+	DeciderConfig
+	lateUndos sync.WaitGroup // decisions that outlive their request
 }
 
-// NewDoor returns a Door. It does not open the engine.
-func NewDoor(cfg DoorConfig) *Door { return &Door{DoorConfig: cfg} }
+// NewDecider returns a Door. It does not open the engine.
+func NewDecider(cfg DeciderConfig) *Decider { return &Decider{DeciderConfig: cfg} }
 
 // ruleReader is the principal with which the Door itself reads definitions, because whether a gate applies must
 // not depend on what a caller may see.
@@ -76,25 +76,25 @@ const (
 	undoTimeout = 5 * time.Second
 )
 
-// Answer decides about an event of p's agent before ctx ends. It returns no error: undecided events are denied,
+// Decide decides about an event of p's agent before ctx ends. It returns no error: undecided events are denied,
 // with advice for the agent.
-func (d *Door) Answer(ctx context.Context, p engine.Principal, e Event) Answer {
+func (d *Decider) Decide(ctx context.Context, p engine.Principal, e Event) Answer {
 	began := time.Now()
 	a := d.decideInTime(ctx, p, e)
-	if d.Answered != nil {
-		d.Answered(e.Client, a.Verdict)
+	if d.OnAnswer != nil {
+		d.OnAnswer(e.Client, a.Verdict)
 	}
 	d.Logger.InfoContext(ctx, "hook", "client", e.Client, "phase", string(e.Phase), "tool", e.Tool, "verdict", string(a.Verdict), "took", time.Since(began).Round(time.Microsecond))
 	return a
 }
 
 // Wait waits until all decisions that came too late have been undone.
-func (d *Door) Wait() { d.late.Wait() }
+func (d *Decider) Wait() { d.lateUndos.Wait() }
 
 // decision is one event, and the state of its decision.
 type decision struct {
 	Event
-	door      *Door
+	decider   *Decider
 	rules     Rules
 	principal engine.Principal
 	engine    Engine
@@ -103,10 +103,10 @@ type decision struct {
 }
 
 // decideInTime returns when ctx ends at the latest. If the decision comes later, its effects are undone.
-func (d *Door) decideInTime(ctx context.Context, p engine.Principal, e Event) Answer {
-	c := &decision{Event: e, door: d, principal: p}
+func (d *Decider) decideInTime(ctx context.Context, p engine.Principal, e Event) Answer {
+	c := &decision{Event: e, decider: d, principal: p}
 	done := make(chan Answer) // unbuffered, so that sending an answer means that it was received
-	d.late.Go(func() {
+	d.lateUndos.Go(func() {
 		a := c.decide(ctx)
 		select {
 		case done <- a:
@@ -122,57 +122,57 @@ func (d *Door) decideInTime(ctx context.Context, p engine.Principal, e Event) An
 	case a := <-done:
 		return a
 	case <-ctx.Done():
-		return c.fail(context.Cause(ctx))
+		return c.failureAnswer(context.Cause(ctx))
 	}
 }
 
 // decide returns the answer to the event, even if deciding panics.
-func (c *decision) decide(ctx context.Context) (a Answer) {
+func (d *decision) decide(ctx context.Context) (a Answer) {
 	defer func() {
 		if r := recover(); r != nil {
-			c.door.Logger.ErrorContext(ctx, "a hook crashed; this is a bug in gavel", "client", c.Client, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-			a = c.fail(errors.New("gavel crashed while it decided"))
+			d.decider.Logger.ErrorContext(ctx, "a hook crashed; this is a bug in gavel", "client", d.Client, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			a = d.failureAnswer(errors.New("gavel crashed while it decided"))
 		}
 	}()
-	if reason := c.checkSession(); reason != "" {
-		return Refuse(c.Event, reason)
+	if reason := d.checkSession(); reason != "" {
+		return Refuse(d.Event, reason)
 	}
-	c.rules = c.door.Rules()
-	if c.rules.IsIdle() {
+	d.rules = d.decider.Rules()
+	if d.rules.IsIdle() {
 		return Answer{Verdict: Neutral}
 	}
 	var err error
-	switch c.Phase {
+	switch d.Phase {
 	case PhaseStart:
-		a, err = c.begin(ctx)
+		a, err = d.beginSession(ctx)
 	case PhaseBefore:
-		a, err = c.before(ctx)
+		a, err = d.beforeUse(ctx)
 	case PhaseAfter:
-		a, err = c.after(ctx)
+		a, err = d.afterUse(ctx)
 	case PhaseStop:
-		a, err = c.stop(ctx)
+		a, err = d.decideStop(ctx)
 	default:
 		return Answer{Verdict: Neutral}
 	}
 	if err != nil {
-		return c.fail(err)
+		return d.failureAnswer(err)
 	}
 	a.Verdict = cmp.Or(a.Verdict, Neutral)
 	return a
 }
 
-// fail returns the answer for an event that could not be decided.
-func (c *decision) fail(err error) Answer {
+// failureAnswer returns the answer for an event that could not be decided.
+func (d *decision) failureAnswer(err error) Answer {
 	if engine.CodeOf(err) == engine.CodeBusy { // evidence is still being fetched
-		return Refuse(c.Event, describeError(err))
+		return Refuse(d.Event, describeError(err))
 	}
-	c.door.Logger.Error("a hook could not be answered", "client", c.Client, "phase", string(c.Phase), "tool", c.Tool, "error", err, "cause", errors.Unwrap(err))
-	return Refuse(c.Event, DescribeFailure(c.Client, err))
+	d.decider.Logger.Error("a hook could not be answered", "client", d.Client, "phase", string(d.Phase), "tool", d.Tool, "error", err, "cause", errors.Unwrap(err))
+	return Refuse(d.Event, DescribeFailure(d.Client, err))
 }
 
 // DescribeFailure returns the text for an agent whose event gavel could not decide.
 func DescribeFailure(client string, err error) string {
-	return fmt.Sprintf(CouldNotDecide+" about this, so it is denied: %s Tell the person who runs you; gavel hook doctor %s shows details.", describeError(err), client)
+	return fmt.Sprintf(UndecidedText+" about this, so it is denied: %s Tell the person who runs you; gavel hook doctor %s shows details.", describeError(err), client)
 }
 
 // Refuse denies an event, or passes the reason to the agent if the event can no longer be denied. A stop that
@@ -180,7 +180,7 @@ func DescribeFailure(client string, err error) string {
 func Refuse(e Event, reason string) Answer {
 	switch {
 	case e.Phase == PhaseStop && !e.Continued && !e.Subagent:
-		return Answer{Verdict: GoOn, Reason: reason}
+		return Answer{Verdict: Continue, Reason: reason}
 	case e.Phase == PhaseBefore:
 		return Answer{Verdict: Deny, Reason: reason}
 	default:
@@ -210,19 +210,19 @@ func EndSentence(text string) string {
 }
 
 // open opens the engine once.
-func (c *decision) open(ctx context.Context) (err error) {
-	if c.engine == nil {
-		c.engine, err = c.door.Engine(ctx)
+func (d *decision) open(ctx context.Context) (err error) {
+	if d.engine == nil {
+		d.engine, err = d.decider.Engine(ctx)
 	}
 	return err
 }
 
 // key returns the idempotency key of a use, or "" if the client has no id for it.
-func (c *decision) key() string {
-	if c.CallID == "" {
+func (d *decision) key() string {
+	if d.CallID == "" {
 		return ""
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", c.Client, c.Session, c.CallID))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", d.Client, d.Session, d.CallID))
 	return "hook:" + hex.EncodeToString(sum[:])
 }
 
@@ -231,7 +231,7 @@ func (c *decision) key() string {
 func mayUse(string) bool { return true }
 
 // explain returns the text of a refusal: the problem, the next step, and what is possible.
-func (c *decision) explain(r gate.Refusal, at engine.Position) string {
+func (d *decision) explain(r gate.Refusal, at engine.Position) string {
 	text := strings.TrimSpace(r.Message + " " + r.Hint)
 	if at.ID == "" {
 		return text
@@ -239,18 +239,18 @@ func (c *decision) explain(r gate.Refusal, at engine.Position) string {
 	if !strings.Contains(text, at.ID) {
 		text += fmt.Sprintf(" The workflow %s (%s) is in %q.", at.Workflow, at.ID, at.State)
 	}
-	return text + c.describePossible(at.ID, r.Actions, r.Tools)
+	return text + d.describePossible(at.ID, r.Actions, r.Tools)
 }
 
 // describePossible describes what the agent can do now and how, or returns "".
-func (c *decision) describePossible(id string, actions, tools []string) (text string) {
+func (d *decision) describePossible(id string, actions, tools []string) (text string) {
 	if len(actions) > 0 {
 		text += fmt.Sprintf(" Possible with workflow.advance (id %s): %s.", id, strings.Join(actions, ", "))
 	}
 	if len(tools) > 0 {
 		var can []string
 		for _, tool := range tools {
-			can = append(can, c.rules.Gates.Describe(tool))
+			can = append(can, d.rules.Gates.Describe(tool))
 		}
 		text += fmt.Sprintf(" You can now: %s.", strings.Join(can, "; "))
 	}

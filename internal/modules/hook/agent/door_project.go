@@ -55,12 +55,12 @@ type site struct {
 	nearest   bool
 }
 
-// home returns the site of the session's own project.
-func (c *decision) home() site {
-	if c.rules.Hooks.Instance == gate.InstanceSession {
-		return site{subjects: []string{"session:" + c.Client + ":" + c.Session}}
+// homeSite returns the site of the session's own project.
+func (d *decision) homeSite() site {
+	if d.rules.Hooks.Instance == gate.InstanceSession {
+		return site{subjects: []string{"session:" + d.Client + ":" + d.Session}}
 	}
-	return siteOf(c.projectAt(c.project()))
+	return siteOf(d.projectAt(d.project()))
 }
 
 func siteOf(p Project) (s site) {
@@ -71,16 +71,16 @@ func siteOf(p Project) (s site) {
 }
 
 // siteAt returns the site of a folder in which a use acts.
-func (c *decision) siteAt(folder string) site {
-	home := c.home()
-	if c.rules.Hooks.Instance == gate.InstanceSession {
+func (d *decision) siteAt(folder string) site {
+	home := d.homeSite()
+	if d.rules.Hooks.Instance == gate.InstanceSession {
 		return home
 	}
-	own, project := c.projectAt(c.project()), c.projectAt(folder)
+	own, project := d.projectAt(d.project()), d.projectAt(folder)
 	switch {
 	case project.Root == own.Root, !project.Repository && isInside(project.Root, own.Root):
 		return home
-	case c.Places.Projects != nil:
+	case d.Places.Projects != nil:
 		s := siteOf(project)
 		s.elsewhere = project.Root
 		return s
@@ -95,27 +95,27 @@ func (c *decision) siteAt(folder string) site {
 }
 
 // siteOfMatch returns where a gated use acts, or the problem if that is not a single place.
-func (c *decision) siteOfMatch(m gate.Match, script shell.Script) (s site, problem string) {
-	folders := c.listFolders(m, script)
+func (d *decision) siteOfMatch(m gate.Match, script shell.Script) (s site, problem string) {
+	folders := d.listFolders(m, script)
 	for i, folder := range folders {
 		if folder == "" {
 			return s, "The folder in which this acts is unclear. Write it as a literal path."
 		}
-		next := c.siteAt(folder)
+		next := d.siteAt(folder)
 		if i > 0 && !slices.Equal(next.subjects, s.subjects) {
 			return s, "It acts in several projects. Act in one at a time."
 		}
 		s = next
 	}
 	if len(folders) == 0 {
-		return c.home(), ""
+		return d.homeSite(), ""
 	}
 	return s, ""
 }
 
 // listFolders returns the folders in which a use acts: those of the gated files, or of the gated commands.
 // An unknown folder is "".
-func (c *decision) listFolders(m gate.Match, script shell.Script) (folders []string) {
+func (d *decision) listFolders(m gate.Match, script shell.Script) (folders []string) {
 	for _, p := range m.Anchored {
 		switch {
 		case len(p.Roots) > 0:
@@ -124,7 +124,7 @@ func (c *decision) listFolders(m gate.Match, script shell.Script) (folders []str
 			folders = append(folders, path.Dir(p.Name))
 		}
 	}
-	if len(m.Anchored) > 0 || c.Builtin != gate.BuiltinShell || m.Gate.Builtin == gate.BuiltinRead {
+	if len(m.Anchored) > 0 || d.Builtin != gate.BuiltinShell || m.Gate.Builtin == gate.BuiltinRead {
 		return folders
 	}
 	for _, i := range m.Commands {
@@ -134,37 +134,37 @@ func (c *decision) listFolders(m gate.Match, script shell.Script) (folders []str
 		}
 		folder := ""
 		if at.Known {
-			folder = c.locate(at.Text, c.Places.Home)
+			folder = d.locate(at.Text, d.Places.Home)
 		}
 		folders = append(folders, folder)
 	}
 	return folders
 }
 
-// isMine reports whether the event's credential covers a folder.
-func (e Event) isMine(folder string) bool {
+// isCovered reports whether the event's credential covers a folder.
+func (e Event) isCovered(folder string) bool {
 	return e.Within == "" || isInside(cleanPath(folder), cleanPath(e.Within))
 }
 
 // checkSession returns why the event's credential does not cover its session, or "". It compares names, and
 // for worktrees and linked folders also the names that were looked up.
 func (e Event) checkSession() string {
-	if e.isMine(e.project()) || e.isMine(e.projectAt(e.project()).Root) {
+	if e.isCovered(e.project()) || e.isCovered(e.projectAt(e.project()).Root) {
 		return ""
 	}
 	return fmt.Sprintf("The token of this hook is for sessions in %s, and this one is in %s. Tell the person who runs you: gavel hook install %s makes a token for that folder.", e.Within, cleanPath(e.project()), e.Client)
 }
 
 // find finds the instance of a workflow at a site, or starts it. tool names, for messages, the use that needs it.
-func (c *decision) find(ctx context.Context, s site, name, tool string, start bool) (engine.Position, *gate.Refusal, error) {
+func (d *decision) find(ctx context.Context, s site, name, tool string, start bool) (engine.Position, *gate.Refusal, error) {
 	own := s.subjects[len(s.subjects)-1]
 	isForeign := func(subject string) bool {
 		folder, ok := strings.CutPrefix(subject, "folder:")
-		return ok && !c.isMine(folder)
+		return ok && !d.isCovered(folder)
 	}
 	if isForeign(own) {
 		return engine.Position{}, &gate.Refusal{
-			Message: fmt.Sprintf("It acts in %s, and the token of this hook is for %s.", strings.TrimPrefix(own, "folder:"), c.Within),
+			Message: fmt.Sprintf("It acts in %s, and the token of this hook is for %s.", strings.TrimPrefix(own, "folder:"), d.Within),
 			Hint:    "Run it from a session in that folder.",
 		}, nil
 	}
@@ -174,7 +174,7 @@ func (c *decision) find(ctx context.Context, s site, name, tool string, start bo
 		if len(s.subjects) == 1 {
 			break
 		}
-		at, err := c.engine.FindSubject(ctx, c.principal, name, subject)
+		at, err := d.engine.FindSubject(ctx, d.principal, name, subject)
 		switch {
 		case engine.CodeOf(err) == engine.CodeUnknownInstance:
 		case err != nil:
@@ -186,11 +186,11 @@ func (c *decision) find(ctx context.Context, s site, name, tool string, start bo
 	if found.ID != "" {
 		return found, nil, nil
 	}
-	at, refusal, err := gate.FindInstance(ctx, c.engine, c.principal, name, own, tool, start && !s.nearest)
+	at, refusal, err := gate.FindInstance(ctx, d.engine, d.principal, name, own, tool, start && !s.nearest)
 	if refusal != nil && s.elsewhere != "" && !refusal.Judged {
 		refusal = &gate.Refusal{
 			Message: fmt.Sprintf("%s acts in %s, which has no workflow %s.", tool, s.elsewhere, name),
-			Hint:    fmt.Sprintf("Start a session in that folder, or stay in %s.", c.projectAt(c.project()).Root),
+			Hint:    fmt.Sprintf("Start a session in that folder, or stay in %s.", d.projectAt(d.project()).Root),
 		}
 	}
 	return at, refusal, err

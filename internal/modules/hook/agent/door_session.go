@@ -11,29 +11,29 @@ import (
 	"github.com/gavel-mcp/gavel/internal/gate"
 )
 
-// begin describes to a new session the state of its workflows.
-func (c *decision) begin(ctx context.Context) (Answer, error) {
-	if err := c.open(ctx); err != nil {
+// beginSession describes to a new session the state of its workflows.
+func (d *decision) beginSession(ctx context.Context) (Answer, error) {
+	if err := d.open(ctx); err != nil {
 		return Answer{}, err
 	}
-	finish := c.rules.Hooks.Finish
+	finish := d.rules.Hooks.Finish
 	var names, out []string
 	if finish != nil {
 		names = append(names, finish.Workflow)
 	}
-	for _, g := range c.rules.Gates.Gates {
+	for _, g := range d.rules.Gates.Gates {
 		if g.Builtin != "" && !slices.Contains(names, g.Workflow) {
 			names = append(names, g.Workflow)
 		}
 	}
 	for _, name := range names {
-		at, refusal, err := c.find(ctx, c.home(), name, "This session", finish != nil && finish.Start && name == finish.Workflow)
+		at, refusal, err := d.find(ctx, d.homeSite(), name, "This session", finish != nil && finish.Start && name == finish.Workflow)
 		switch {
 		case err != nil:
 			return Answer{}, err
 		case refusal == nil:
-			out = append(out, c.describe(ctx, at))
-		case refusal.Judged || !c.startsAtUse(name):
+			out = append(out, d.describe(ctx, at))
+		case refusal.Judged || !d.startsAtUse(name):
 			out = append(out, strings.TrimSpace(refusal.Message+" "+refusal.Hint))
 		}
 	}
@@ -41,8 +41,8 @@ func (c *decision) begin(ctx context.Context) (Answer, error) {
 }
 
 // startsAtUse reports whether a gate starts the workflow at the first use that it matches.
-func (c *decision) startsAtUse(name string) bool {
-	return slices.ContainsFunc(c.rules.Gates.Gates, func(g gate.Gate) bool { return g.Builtin != "" && g.Workflow == name && g.Start })
+func (d *decision) startsAtUse(name string) bool {
+	return slices.ContainsFunc(d.rules.Gates.Gates, func(g gate.Gate) bool { return g.Builtin != "" && g.Workflow == name && g.Start })
 }
 
 // describe describes the state of a workflow and the possible next steps.
@@ -58,9 +58,9 @@ func (c *decision) describe(ctx context.Context, at engine.Position) string {
 	return text + c.describePossible(at.ID, actions, tools)
 }
 
-// stop decides whether the agent may stop. A subagent always may: the decision is made when the whole agent
+// decideStop decides whether the agent may stop. A subagent always may: the decision is made when the whole agent
 // stops.
-func (c *decision) stop(ctx context.Context) (Answer, error) {
+func (c *decision) decideStop(ctx context.Context) (Answer, error) {
 	finish := c.rules.Hooks.Finish
 	if finish == nil || c.Subagent {
 		return Answer{}, nil
@@ -68,7 +68,7 @@ func (c *decision) stop(ctx context.Context) (Answer, error) {
 	if err := c.open(ctx); err != nil {
 		return Answer{}, err
 	}
-	at, refusal, err := c.find(ctx, c.home(), finish.Workflow, "The end of the work", false)
+	at, refusal, err := c.find(ctx, c.homeSite(), finish.Workflow, "The end of the work", false)
 	if err != nil || refusal != nil { // the workflow has already ended well, or was never started
 		return Answer{}, err
 	}
@@ -86,5 +86,5 @@ func (c *decision) stop(ctx context.Context) (Answer, error) {
 			first = step
 		}
 	}
-	return Answer{Verdict: GoOn, Reason: strings.TrimSpace(r.Reason + " " + first)}, nil
+	return Answer{Verdict: Continue, Reason: strings.TrimSpace(r.Reason + " " + first)}, nil
 }

@@ -82,7 +82,7 @@ type doorBench struct {
 	// lexical leaves the names in events unresolved, as on a server.
 	lexical bool
 	log     strings.Builder
-	door    *agent.Door
+	door    *agent.Decider
 }
 
 func newDoorBench(t testing.TB, rules string) *doorBench {
@@ -100,13 +100,13 @@ func newDoorBench(t testing.TB, rules string) *doorBench {
 		t.Fatal(err)
 	}
 	b.asked = b.engine
-	b.door = agent.NewDoor(agent.DoorConfig{
+	b.door = agent.NewDecider(agent.DeciderConfig{
 		Rules: func() agent.Rules { return b.rules }, Logger: slog.New(slog.NewTextHandler(&b.log, nil)),
 		Engine: func(context.Context) (agent.Engine, error) {
 			b.opened.Add(1)
 			return b.asked, b.fault
 		},
-		Answered: func(client string, v agent.Verdict) {
+		OnAnswer: func(client string, v agent.Verdict) {
 			n, _ := b.counts.LoadOrStore(client+" "+string(v), new(atomic.Int64))
 			n.(*atomic.Int64).Add(1)
 		},
@@ -121,7 +121,7 @@ func (b *doorBench) event(phase agent.Phase) agent.Event {
 func (b *doorBench) shell(phase agent.Phase, call, command string) agent.Event {
 	e := b.event(phase)
 	e.Tool, e.Builtin, e.CallID, e.Command = "Bash", gate.BuiltinShell, call, command
-	e.Input = document.Known(document.AppendQuote(nil, call)) // differs each time, as descriptions do
+	e.Input = document.ReadTrusted(document.AppendQuote(nil, call)) // differs each time, as descriptions do
 	return e
 }
 
@@ -145,7 +145,7 @@ func (b *doorBench) answer(e agent.Event, want agent.Verdict, parts ...string) a
 	if !b.lexical {
 		e.Places = agent.FindPlaces(e)
 	}
-	return b.compare(b.door.Answer(ctx, coder, e), want, parts...)
+	return b.compare(b.door.Decide(ctx, coder, e), want, parts...)
 }
 
 func (b *doorBench) compare(a agent.Answer, want agent.Verdict, parts ...string) agent.Answer {
@@ -195,7 +195,7 @@ func TestSession(t *testing.T) {
 	b.answer(b.ended("6", "make test", agent.EndedOK), agent.Neutral, `is in "tested"`, "run `git push`")
 	b.answer(b.ended("6", "make test", agent.EndedFailed), agent.Neutral) // reported twice, with a different result
 	b.answer(b.edit("src/a.go"), agent.Deny, "`src/a.go` needs the state \"open\"", "Next: perform the action edit.", "workflow.advance (id "+b.at().ID+"): edit")
-	b.answer(b.event(agent.PhaseStop), agent.GoOn, `in "tested"`, "Next: run `git push`.")
+	b.answer(b.event(agent.PhaseStop), agent.Continue, `in "tested"`, "Next: run `git push`.")
 	b.answer(b.shell(before, "7", "git push"), agent.Neutral)
 	b.answer(b.ended("7", "git push", agent.EndedFailed), agent.Neutral, "the action failed that follows was refused", "code")
 	if at := b.at(); at.State != "pushing" {
@@ -301,7 +301,7 @@ func TestFailuresDeny(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
-			b.compare(b.door.Answer(ctx, coder, b.shell(before, "1", "make test")), agent.Deny, c.want)
+			b.compare(b.door.Decide(ctx, coder, b.shell(before, "1", "make test")), agent.Deny, c.want)
 		})
 	}
 }
@@ -313,7 +313,7 @@ func TestFailuresOfOtherPhases(t *testing.T) {
 	b := newDoorBench(t, releaseRules)
 	b.fault = errors.New("the store is gone")
 	stop := b.event(agent.PhaseStop)
-	b.answer(stop, agent.GoOn, "the store is gone.", "gavel hook doctor claude-code")
+	b.answer(stop, agent.Continue, "the store is gone.", "gavel hook doctor claude-code")
 	stop.Continued = true
 	b.answer(stop, agent.Neutral)
 	b.answer(b.event(agent.PhaseStart), agent.Neutral, "the store is gone.")
@@ -335,7 +335,7 @@ func TestALateAnswerIsTakenBack(t *testing.T) {
 		<-answered
 		return b.engine.BeginCall(context.WithoutCancel(ctx), coder, req)
 	}}
-	b.compare(b.door.Answer(ctx, coder, b.shell(before, "1", "make test")), agent.Deny, "time")
+	b.compare(b.door.Decide(ctx, coder, b.shell(before, "1", "make test")), agent.Deny, "time")
 	close(answered)
 	b.door.Wait()
 	if s := b.at(); len(s.Calls) != 0 || s.State != "open" || s.Revision != 3 { // the call was begun, and failed
@@ -436,9 +436,9 @@ func TestStop(t *testing.T) {
 	b.answer(b.event(agent.PhaseStop), agent.Neutral) // no workflow was started
 	b.answer(b.event(agent.PhaseStart), agent.Neutral)
 	stop := b.event(agent.PhaseStop)
-	b.answer(stop, agent.GoOn, `may end in "done"`, "Next: run `make test`.")
+	b.answer(stop, agent.Continue, `may end in "done"`, "Next: run `make test`.")
 	stop.Continued = true
-	b.answer(stop, agent.GoOn)
+	b.answer(stop, agent.Continue)
 	b.answer(stop, agent.Neutral) // the third attempt
 	if s := b.at(); len(s.Reviews) != 1 {
 		t.Errorf("nobody is told: %+v", s.Reviews)
@@ -493,7 +493,7 @@ func TestWorkingFolderElsewhere(t *testing.T) {
 	b.answer(there(b.shell(before, "2", "chmod -R a+x "+b.folder)), agent.Ask, `is in "tested"`) // src may be inside
 	e := b.event(agent.PhaseStop)
 	e.Project, e.Folder = b.folder, elsewhere
-	b.answer(e, agent.GoOn, "`git push`")
+	b.answer(e, agent.Continue, "`git push`")
 }
 
 // TestArguments: of a shell line, only the line and its folder are judged and shown to a person.
@@ -506,7 +506,7 @@ func TestArguments(t *testing.T) {
 		return engine.CallResult{Answer: engine.CallGo}, nil
 	}}
 	edit := b.edit("src/a.go")
-	edit.Input = document.Known([]byte(`{"new_string":"b","n":1.50}`))
+	edit.Input = document.ReadTrusted([]byte(`{"new_string":"b","n":1.50}`))
 	for want, e := range map[string]agent.Event{
 		`{"tool":"Bash","command":"make a && b","folder":"` + b.folder + `"}`:                                  b.shell(before, "1", "make a && b"),
 		`{"tool":"Edit","paths":["src/a.go"],"folder":"` + b.folder + `","input":{"new_string":"b","n":1.50}}`: edit,

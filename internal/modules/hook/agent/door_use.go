@@ -16,68 +16,68 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// before decides about the use of a tool.
-func (c *decision) before(ctx context.Context) (Answer, error) {
-	if !c.rules.Gates.HasBuiltin() {
+// beforeUse decides about the use of a tool.
+func (d *decision) beforeUse(ctx context.Context) (Answer, error) {
+	if !d.rules.Gates.HasBuiltin() {
 		return Answer{}, nil
 	}
-	if c.Unknown {
-		return c.answerUnknown(), nil
+	if d.Unknown {
+		return d.answerUnknown(), nil
 	}
-	uses := c.match()
+	uses := d.match()
 	if len(uses) == 0 {
 		return Answer{}, nil
 	}
-	recording := slices.DeleteFunc(slices.Clone(uses), func(u gatedUse) bool { return u.Unknown != "" || u.Gate.IsPlain() })
+	recording := slices.DeleteFunc(slices.Clone(uses), func(u gatedUse) bool { return u.Unknown != "" || u.Gate.IsCheckOnly() })
 	if len(recording) > 1 {
 		var names []string
 		for _, u := range recording {
-			names = append(names, c.rules.Gates.Describe(u.Gate.Tool))
+			names = append(names, d.rules.Gates.Describe(u.Gate.Tool))
 		}
-		return Refuse(c.Event, fmt.Sprintf("This use of %s does several things that have gates of their own: %s. Do one at a time.", c.Tool, strings.Join(names, "; "))), nil
+		return Refuse(d.Event, fmt.Sprintf("This use of %s does several things that have gates of their own: %s. Do one at a time.", d.Tool, strings.Join(names, "; "))), nil
 	}
-	if err := c.open(ctx); err != nil {
+	if err := d.open(ctx); err != nil {
 		return Answer{}, err
 	}
-	var at place // the place of the gate that records
+	var at gateState // the place of the gate that records
 	for _, u := range uses {
 		if u.Unknown != "" {
 			continue
 		}
-		entered, reason, err := c.enter(ctx, u)
+		entered, reason, err := d.findGateState(ctx, u)
 		switch {
 		case err != nil || reason != "":
-		case !u.Gate.IsPlain():
+		case !u.Gate.IsCheckOnly():
 			at = entered
 		case !u.Gate.Allows(entered.Position):
-			reason, err = c.refuseCall(ctx, u, entered)
+			reason, err = d.refuseCall(ctx, u, entered)
 		}
 		if err != nil || reason != "" {
-			return Refuse(c.Event, reason), err
+			return Refuse(d.Event, reason), err
 		}
 	}
-	if a, err := c.decideUnknown(ctx, uses); err != nil || a.Verdict != "" || len(recording) == 0 {
+	if a, err := d.decideUnknown(ctx, uses); err != nil || a.Verdict != "" || len(recording) == 0 {
 		return a, err
 	}
-	return c.beginCall(ctx, recording[0], at)
+	return d.beginCall(ctx, recording[0], at)
 }
 
 // decideUnknown decides about a shell line of which it is unclear whether gates apply to it. It returns no verdict
 // if their states allow the line and nothing needs recording.
-func (c *decision) decideUnknown(ctx context.Context, uses []gatedUse) (a Answer, err error) {
+func (d *decision) decideUnknown(ctx context.Context, uses []gatedUse) (a Answer, err error) {
 	for _, u := range uses {
 		if u.Unknown == "" || u.Gate.Unknown == gate.UnknownLineAllow {
 			continue
 		}
-		at, reason, err := c.enter(ctx, u)
+		at, reason, err := d.findGateState(ctx, u)
 		if err != nil {
 			return a, err
 		}
 		switch {
 		case reason != "":
 		case !u.Gate.Allows(at.Position):
-			reason = c.explain(c.rules.Gates.Refuse(u.Gate, at.definition, at.Position, c.principal.Role, mayUse), at.Position)
-		case u.Gate.IsPlain():
+			reason = d.explain(d.rules.Gates.Refuse(u.Gate, at.definition, at.Position, d.principal.Role, mayUse), at.Position)
+		case u.Gate.IsCheckOnly():
 			continue
 		}
 		verdict := Ask
@@ -93,9 +93,9 @@ func (c *decision) decideUnknown(ctx context.Context, uses []gatedUse) (a Answer
 }
 
 // answerUnknown decides about a tool that the adapter does not know: it may be a shell.
-func (c *decision) answerUnknown() Answer {
-	reason := fmt.Sprintf("gavel does not know the tool %.80q of %s, so it cannot tell which gates apply. Use another tool. Operators can update gavel, or set hooks.unknownTools.", c.Tool, c.Client)
-	switch c.rules.Hooks.UnknownTools {
+func (d *decision) answerUnknown() Answer {
+	reason := fmt.Sprintf("gavel does not know the tool %.80q of %s, so it cannot tell which gates apply. Use another tool. Operators can update gavel, or set hooks.unknownTools.", d.Tool, d.Client)
+	switch d.rules.Hooks.UnknownTools {
 	case gate.UnknownNeutral:
 		return Answer{}
 	case gate.UnknownDeny:
@@ -118,21 +118,21 @@ type gatedUse struct {
 }
 
 // match returns the gates that apply, or may apply, to the use.
-func (c *decision) match() (uses []gatedUse) {
-	if c.Builtin == "" || c.Unknown {
+func (d *decision) match() (uses []gatedUse) {
+	if d.Builtin == "" || d.Unknown {
 		return nil
 	}
 	script := shell.Script{Whole: -1}
-	if c.Builtin == gate.BuiltinShell {
-		script = shell.Read(c.Command)
+	if d.Builtin == gate.BuiltinShell {
+		script = shell.Read(d.Command)
 	}
-	use := NewUse(c.Event, script)
-	for _, m := range c.rules.Gates.Match(use) {
-		u := gatedUse{Match: m, named: m.Gate, settles: m.Settles(use)}
-		if name := c.nameUse(m, script); name != "" {
+	use := NewUse(d.Event, script)
+	for _, m := range d.rules.Gates.Match(use) {
+		u := gatedUse{Match: m, named: m.Gate, settles: m.IsConclusive(use)}
+		if name := d.nameUse(m, script); name != "" {
 			u.named = m.Gate.Name(name)
 		}
-		u.site, u.problem = c.siteOfMatch(m, script)
+		u.site, u.problem = d.siteOfMatch(m, script)
 		uses = append(uses, u)
 	}
 	return uses
@@ -143,19 +143,19 @@ const maxNamed = 80
 
 // nameUse returns the name of the use for messages: the gated file, or else the command, the first file or
 // the address.
-func (c *decision) nameUse(m gate.Match, script shell.Script) string {
-	text := c.URL
+func (d *decision) nameUse(m gate.Match, script shell.Script) string {
+	text := d.URL
 	switch {
 	case len(m.Anchored) > 0 && m.Gate.Builtin != gate.BuiltinShell:
-		text = c.nameFile(m.Anchored[0].Name)
+		text = d.nameFile(m.Anchored[0].Name)
 	case len(m.Commands) > 0:
 		var words []string
 		for _, word := range script.Commands[m.Commands[0]].Words {
 			words = append(words, word.Text)
 		}
 		text = strings.Join(words, " ")
-	case len(c.Paths) > 0:
-		text = c.nameFile(c.Paths[0])
+	case len(d.Paths) > 0:
+		text = d.nameFile(d.Paths[0])
 	}
 	text = strings.Map(func(r rune) rune {
 		if r == '`' || !unicode.IsPrint(r) {
@@ -170,19 +170,19 @@ func (c *decision) nameUse(m gate.Match, script shell.Script) string {
 }
 
 // nameFile returns a file's name relative to the project, if it is inside.
-func (c *decision) nameFile(name string) string {
+func (d *decision) nameFile(name string) string {
 	name = cleanPath(name)
-	for _, folder := range []string{cleanPath(c.project()), c.projectAt(c.project()).Root} {
+	for _, folder := range []string{cleanPath(d.project()), d.projectAt(d.project()).Root} {
 		name = strings.TrimPrefix(name, folder+"/")
 	}
 	return name
 }
 
 // refuseCall records a use that the state does not allow, and returns the reason.
-func (c *decision) refuseCall(ctx context.Context, u gatedUse, at place) (reason string, err error) {
-	reason, err = c.record(ctx, u, at)
+func (d *decision) refuseCall(ctx context.Context, u gatedUse, at gateState) (reason string, err error) {
+	reason, err = d.record(ctx, u, at)
 	if err == nil && reason == "" { // the workflow has moved since
-		c.undo(ctx)
+		d.undo(ctx)
 		reason = fmt.Sprintf("The workflow %s (%s) has moved since. Try again.", at.Workflow, at.ID)
 	}
 	return reason, err
@@ -191,40 +191,40 @@ func (c *decision) refuseCall(ctx context.Context, u gatedUse, at place) (reason
 // beginCall has a use judged and recorded before it happens. If a line contains more than the gated
 // command, its result does not show how the command ended. Such a line is not recorded, and it is refused
 // if an action must be performed before the call.
-func (c *decision) beginCall(ctx context.Context, u gatedUse, at place) (a Answer, err error) {
+func (d *decision) beginCall(ctx context.Context, u gatedUse, at gateState) (a Answer, err error) {
 	var reason string
 	switch g := u.Gate; {
 	case u.settles || g.Success == "" && g.Error == "":
-		reason, err = c.record(ctx, u, at)
+		reason, err = d.record(ctx, u, at)
 	case !g.Allows(at.Position):
-		reason, err = c.refuseCall(ctx, u, at)
-	case g.IsPlainBefore():
-		return Answer{Context: fmt.Sprintf("This line does not count as %s, because its result may be that of something else. %s", g.Uses(), sayAlone(g))}, nil
+		reason, err = d.refuseCall(ctx, u, at)
+	case g.IsCheckOnlyBefore():
+		return Answer{Context: fmt.Sprintf("This line does not count as %s, because its result may be that of something else. %s", g.Uses(), explainRunAlone(g))}, nil
 	default:
-		reason = fmt.Sprintf("%s was not run: the result of this line may be that of something else. %s", u.named.Uses(), sayAlone(g))
+		reason = fmt.Sprintf("%s was not run: the result of this line may be that of something else. %s", u.named.Uses(), explainRunAlone(g))
 	}
 	if err != nil || reason != "" {
-		return Refuse(c.Event, reason), err
+		return Refuse(d.Event, reason), err
 	}
 	return Answer{}, nil
 }
 
-// sayAlone explains how to run a gated command so that its result counts.
-func sayAlone(g gate.Gate) string {
+// explainRunAlone explains how to run a gated command so that its result counts.
+func explainRunAlone(g gate.Gate) string {
 	return fmt.Sprintf("Run %s alone: without other commands, options that change its effect, or a pipe (`set -o pipefail &&` before it allows a pipe).", g.Uses())
 }
 
-// place is the state of the workflow that a gate uses.
-type place struct {
+// gateState is the state of the workflow that a gate uses.
+type gateState struct {
 	engine.Position
 	definition *workflow.Definition
 	// wait is the message for any use other than the open one; "" if no call is open.
 	wait string
 }
 
-// enter finds the instance of a gate. While it has an open call, other uses are refused, because the state
+// findGateState finds the instance of a gate. While it has an open call, other uses are refused, because the state
 // belongs to a use that has not ended. reason is why the gate cannot be used, or "".
-func (c *decision) enter(ctx context.Context, u gatedUse) (at place, reason string, err error) {
+func (c *decision) findGateState(ctx context.Context, u gatedUse) (at gateState, reason string, err error) {
 	if u.problem != "" {
 		return at, u.problem, nil
 	}
@@ -248,7 +248,7 @@ func (c *decision) enter(ctx context.Context, u gatedUse) (at place, reason stri
 	}
 	wait := fmt.Sprintf("You began to %s, and no end of it was reported yet. Until then, the workflow %s (%s) blocks all other uses. Wait for the end. If none is reported by %s, the outcome counts as unknown, and a person must decide.",
 		c.rules.Gates.Describe(open.Tool), at.Workflow, at.ID, open.Deadline.UTC().Format(time.RFC3339))
-	if u.Gate.IsPlain() {
+	if u.Gate.IsCheckOnly() {
 		return at, wait, nil
 	}
 	if call, err := c.findCall(ctx, at.ID); err != nil || call != open.CallID {
@@ -259,9 +259,9 @@ func (c *decision) enter(ctx context.Context, u gatedUse) (at place, reason stri
 }
 
 // findCall returns the id of the call that this use began, or "".
-func (c *decision) findCall(ctx context.Context, id string) (call string, err error) {
-	if key := c.key(); key != "" {
-		call, err = c.engine.FindCall(ctx, c.principal, id, key)
+func (d *decision) findCall(ctx context.Context, id string) (call string, err error) {
+	if key := d.key(); key != "" {
+		call, err = d.engine.FindCall(ctx, d.principal, id, key)
 	}
 	if engine.CodeOf(err) == engine.CodeUnknownCall {
 		err = nil
@@ -270,9 +270,9 @@ func (c *decision) findCall(ctx context.Context, id string) (call string, err er
 }
 
 // findOpen returns the open call of an instance, or nil. It settles a call whose deadline has passed.
-func (c *decision) findOpen(ctx context.Context, at *place) (*engine.CallSummary, error) {
+func (d *decision) findOpen(ctx context.Context, at *gateState) (*engine.CallSummary, error) {
 	for try := 0; ; try++ {
-		status, err := c.engine.Status(ctx, c.principal, at.ID)
+		status, err := d.engine.Status(ctx, d.principal, at.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -284,7 +284,7 @@ func (c *decision) findOpen(ctx context.Context, at *place) (*engine.CallSummary
 		if try > 0 || time.Now().Before(status.Calls[i].Deadline) {
 			return &status.Calls[i], nil
 		}
-		if _, err := c.engine.SettleOverdue(ctx); err != nil {
+		if _, err := d.engine.SettleOverdue(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -292,7 +292,7 @@ func (c *decision) findOpen(ctx context.Context, at *place) (*engine.CallSummary
 
 // record asks the engine to begin the call. If the engine refuses, reason is why. Otherwise reason is "", the use
 // may happen, and undo reverts the record.
-func (c *decision) record(ctx context.Context, u gatedUse, at place) (reason string, err error) {
+func (c *decision) record(ctx context.Context, u gatedUse, at gateState) (reason string, err error) {
 	g := u.Gate
 	values := c.values()
 	r, err := c.engine.BeginCall(ctx, c.principal, engine.CallRequest{
@@ -313,7 +313,7 @@ func (c *decision) record(ctx context.Context, u gatedUse, at place) (reason str
 	case engine.CallGo:
 		c.undo = func(ctx context.Context) {
 			if _, err := c.engine.SettleCall(ctx, c.principal, engine.SettleRequest{ID: at.ID, CallID: r.CallID, Outcome: engine.CallNotSent}); err != nil {
-				c.door.Logger.ErrorContext(ctx, "a use that was denied stays recorded as open; after its deadline it counts as unknown", "call", r.CallID, "error", err)
+				c.decider.Logger.ErrorContext(ctx, "a use that was denied stays recorded as open; after its deadline it counts as unknown", "call", r.CallID, "error", err)
 			}
 		}
 		return "", nil
@@ -336,7 +336,7 @@ func (c *decision) record(ctx context.Context, u gatedUse, at place) (reason str
 
 // values returns the data for the gate's templates. For a shell, it contains only the line: the other
 // fields differ each time an agent repeats the same request.
-func (c *decision) values() gate.Values {
+func (d *decision) values() gate.Values {
 	arguments := struct {
 		Tool    string          `json:"tool"`
 		Command string          `json:"command,omitempty"`
@@ -344,21 +344,21 @@ func (c *decision) values() gate.Values {
 		URL     string          `json:"url,omitempty"`
 		Folder  string          `json:"folder,omitempty"`
 		Input   json.RawMessage `json:"input,omitempty"`
-	}{c.Tool, c.Command, c.Paths, c.URL, c.Folder, nil}
-	if c.Builtin != gate.BuiltinShell {
-		arguments.Input = c.Input.Raw()
+	}{d.Tool, d.Command, d.Paths, d.URL, d.Folder, nil}
+	if d.Builtin != gate.BuiltinShell {
+		arguments.Input = d.Input.Raw()
 	}
 	raw, err := document.Marshal(arguments)
 	if err != nil {
 		panic(err) // strings and parsed JSON always encode
 	}
-	return gate.Values{Arguments: document.Known(raw), Principal: gate.PrincipalValue(c.principal), Result: c.Result}
+	return gate.Values{Arguments: document.ReadTrusted(raw), Principal: gate.PrincipalValue(d.principal), Result: d.Result}
 }
 
-// after records how a use ended.
-func (c *decision) after(ctx context.Context) (Answer, error) {
-	uses := slices.DeleteFunc(c.match(), func(u gatedUse) bool {
-		return u.Unknown != "" || u.Gate.IsPlain() || !u.settles && (u.Gate.Success != "" || u.Gate.Error != "")
+// afterUse records how a use ended.
+func (d *decision) afterUse(ctx context.Context) (Answer, error) {
+	uses := slices.DeleteFunc(d.match(), func(u gatedUse) bool {
+		return u.Unknown != "" || u.Gate.IsCheckOnly() || !u.settles && (u.Gate.Success != "" || u.Gate.Error != "")
 	})
 	if len(uses) != 1 { // a use with several gates was never begun
 		return Answer{}, nil
@@ -367,39 +367,39 @@ func (c *decision) after(ctx context.Context) (Answer, error) {
 	if u.problem != "" {
 		return Answer{}, nil
 	}
-	if err := c.open(ctx); err != nil {
+	if err := d.open(ctx); err != nil {
 		return Answer{}, err
 	}
-	at, refusal, err := c.find(ctx, u.site, u.Gate.Workflow, u.named.Uses(), false)
+	at, refusal, err := d.find(ctx, u.site, u.Gate.Workflow, u.named.Uses(), false)
 	if err != nil || refusal != nil {
 		return Answer{}, err
 	}
-	status, err := c.engine.Status(ctx, c.principal, at.ID)
+	status, err := d.engine.Status(ctx, d.principal, at.ID)
 	if err != nil {
 		return Answer{}, err
 	}
-	begun, err := c.findCall(ctx, at.ID)
+	begun, err := d.findCall(ctx, at.ID)
 	if err != nil {
 		return Answer{}, err
 	}
 	i := slices.IndexFunc(status.Calls, func(call engine.CallSummary) bool { // without call ids, take the open call
-		return call.Tool == u.Gate.Tool && (call.CallID == begun || c.CallID == "" && !call.Unknown)
+		return call.Tool == u.Gate.Tool && (call.CallID == begun || d.CallID == "" && !call.Unknown)
 	})
 	if i < 0 {
 		return Answer{}, nil
 	}
-	req := engine.SettleRequest{ID: at.ID, CallID: status.Calls[i].CallID, Outcome: outcomes[c.Ended], Result: c.Result.Raw()}
+	req := engine.SettleRequest{ID: at.ID, CallID: status.Calls[i].CallID, Outcome: outcomes[d.Ended], Result: d.Result.Raw()}
 	if req.Outcome == "" {
 		req.Outcome = engine.CallUnknown
 	}
 	if u.Gate.EndAction(req.Outcome) != "" {
-		req.Data = u.Gate.ResultOf(c.values())
+		req.Data = u.Gate.ResultOf(d.values())
 	}
-	r, err := c.engine.SettleCall(ctx, c.principal, req)
+	r, err := d.engine.SettleCall(ctx, d.principal, req)
 	if err != nil || r.Replayed {
 		return Answer{}, err
 	}
-	return Answer{Context: strings.TrimSpace(gate.DescribeAfter(r) + " " + c.describe(ctx, r.Position))}, nil
+	return Answer{Context: strings.TrimSpace(gate.DescribeRefusedMove(r) + " " + d.describe(ctx, r.Position))}, nil
 }
 
 var outcomes = map[Ended]engine.CallOutcome{EndedOK: engine.CallOK, EndedFailed: engine.CallError, EndedNotRun: engine.CallNotSent}

@@ -82,10 +82,10 @@ type Verdict string
 
 // The verdicts. None of them allows a tool.
 const (
-	Neutral Verdict = "neutral" // no decision: the client's own rules apply
-	Deny    Verdict = "deny"    // denies a tool
-	Ask     Verdict = "ask"     // asks the person at the client; denies if the client cannot ask
-	GoOn    Verdict = "go_on"   // the agent must not stop yet
+	Neutral  Verdict = "neutral" // no decision: the client's own rules apply
+	Deny     Verdict = "deny"    // denies a tool
+	Ask      Verdict = "ask"     // asks the person at the client; denies if the client cannot ask
+	Continue Verdict = "go_on"   // the agent must not stop yet
 )
 
 // Answer is gavel's answer to an event.

@@ -68,7 +68,7 @@ func Install(client string, before []byte, in Installation) ([]byte, error) {
 			return nil, err
 		}
 		hooks = append(hooks, text)
-		want = append(want, event+" "+string(document.Known([]byte(text)).Canonical()))
+		want = append(want, event+" "+string(document.ReadTrusted([]byte(text)).Canonical()))
 	}
 	for _, h := range s.findOwn() {
 		have = append(have, h.Event+" "+h.element)

@@ -42,8 +42,8 @@ func SampleLine(g gate.Gate) string {
 	return line
 }
 
-// CouldNotDecide is part of each denial that is caused by a failure.
-const CouldNotDecide = "gavel could not decide"
+// UndecidedText is part of each denial that is caused by a failure.
+const UndecidedText = "gavel could not decide"
 
 // Reading is how a client interprets a hook's answer before a tool.
 type Reading string

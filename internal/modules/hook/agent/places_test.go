@@ -245,7 +245,7 @@ func TestSettlesOfThePage(t *testing.T) {
 	for i, want := range []bool{true, false} {
 		for _, line := range rows[i][1] {
 			u := useOf(p, line)
-			if m := gates.Match(u); len(m) != 1 || m[0].Settles(u) != want {
+			if m := gates.Match(u); len(m) != 1 || m[0].IsConclusive(u) != want {
 				t.Errorf("%s: want %v of %d matches", line, want, len(m))
 			}
 		}

@@ -15,9 +15,9 @@ func TestStopsOfSessions(t *testing.T) {
 	for _, session := range []string{"s1", "s2"} {
 		stop := b.event(agent.PhaseStop)
 		stop.Session = session
-		b.answer(stop, agent.GoOn, `may end in "done"`)
+		b.answer(stop, agent.Continue, `may end in "done"`)
 		stop.Continued = true
-		b.answer(stop, agent.GoOn)
+		b.answer(stop, agent.Continue)
 		b.answer(stop, agent.Neutral)
 	}
 	if s := b.at(); len(s.Reviews) != 1 {

@@ -27,9 +27,9 @@ type Cascade struct {
 	Saved    *float64 `json:"saved,omitempty"`
 }
 
-// TuneCascade tunes the threshold (acceptAbove) of a model that is asked first, and compares the cascade with the
+// CompareCascade tunes the threshold (acceptAbove) of a model that is asked first, and compares the cascade with the
 // second model alone. Both results must come from runs over the same cases.
-func TuneCascade(cases []eval.Case, first, second []eval.Result, target float64, o eval.Options) (Cascade, error) {
+func CompareCascade(cases []eval.Case, first, second []eval.Result, target float64, o eval.Options) (Cascade, error) {
 	calibrated := make([]eval.Result, len(first))
 	for i, r := range first {
 		if calibrated[i] = r; r.Approval != nil && eval.LeansToApprove(&r) && r.Assurance != judge.AssuranceLLMCalibrated {

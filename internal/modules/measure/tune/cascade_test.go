@@ -44,7 +44,7 @@ func TestTuneCascade(t *testing.T) {
 		return cases, first, second
 	}
 	cases, first, second := build(0, judge.AssuranceLLMCalibrated)
-	got, err := TuneCascade(cases, first, second, 0.05, eval.Options{})
+	got, err := CompareCascade(cases, first, second, 0.05, eval.Options{})
 	if err != nil || got.First.Status != Certified || *got.First.Threshold != 0.97 {
 		t.Fatalf("%v %+v", err, got.First)
 	}
@@ -59,17 +59,17 @@ func TestTuneCascade(t *testing.T) {
 	}
 
 	cases, first, second = build(20, judge.AssuranceLLMCalibrated)
-	got, err = TuneCascade(cases, first, second, 0.05, eval.Options{})
+	got, err = CompareCascade(cases, first, second, 0.05, eval.Options{})
 	if err != nil || got.First.Status != Infeasible || got.Wrong.K != 20 || got.Together.K != 20 || got.Alone.K != 0 || got.Decided.K != 120 {
 		t.Errorf("%v %+v", err, got)
 	}
 	cases, first, second = build(0, judge.AssuranceLLM)
-	if got, err = TuneCascade(cases, first, second, 0.05, eval.Options{}); err != nil || got.First.Status != NotCertifiable || !strings.Contains(got.First.Says, "--llm-calibration") {
+	if got, err = CompareCascade(cases, first, second, 0.05, eval.Options{}); err != nil || got.First.Status != NotCertifiable || !strings.Contains(got.First.Says, "--llm-calibration") {
 		t.Errorf("%v %+v", err, got)
 	}
 	cases, first, second = build(0, judge.AssuranceLLMCalibrated)
 	second[250].CostUSD = nil
-	if got, err = TuneCascade(cases, first, second, 0.05, eval.Options{}); err != nil || got.AloneUSD != nil || got.Saved != nil {
+	if got, err = CompareCascade(cases, first, second, 0.05, eval.Options{}); err != nil || got.AloneUSD != nil || got.Saved != nil {
 		t.Errorf("%v %+v", err, got)
 	}
 }

@@ -84,14 +84,14 @@ func (f Filter) String() string {
 const CursorPrefix = "webhook:"
 
 // Cursor returns the name of the webhook's cursor, and of the lease that allows one process to send.
-func (h Webhook) Cursor() string { return CursorPrefix + h.Name }
+func (w Webhook) Cursor() string { return CursorPrefix + w.Name }
 
 // To returns the destination of the webhook, without anything that may be secret.
-func (h Webhook) To() string {
-	if len(h.Command) > 0 {
-		return h.Command[0]
+func (w Webhook) To() string {
+	if len(w.Command) > 0 {
+		return w.Command[0]
 	}
-	return endpoint.Host(h.URL)
+	return endpoint.Host(w.URL)
 }
 
 // ParseConfig reads sections "webhooks" and "notify" of a configuration file, in file order; nil is a missing
@@ -203,9 +203,9 @@ func readTimeout(o *document.ObjectReader) time.Duration {
 }
 
 // CheckSecrets returns an error for each secret file that cannot be read.
-func (h Webhook) CheckSecrets() error {
-	o := document.NewObject(h.node)
-	for _, file := range h.SecretFiles {
+func (w Webhook) CheckSecrets() error {
+	o := document.NewObject(w.node)
+	for _, file := range w.SecretFiles {
 		if err := config.CheckReadable(file); err != nil {
 			o.Fail(cmp.Or(o.Value("secretFiles"), o.Value("secretFile")), "%s", err.Error())
 		}
@@ -214,13 +214,13 @@ func (h Webhook) CheckSecrets() error {
 }
 
 // Open reads the secrets and variables that a webhook refers to, and returns its receiver.
-func (h Webhook) Open() (Receiver, error) {
-	if len(h.Command) > 0 {
-		return program(h.Command), nil
+func (w Webhook) Open() (Receiver, error) {
+	if len(w.Command) > 0 {
+		return program(w.Command), nil
 	}
-	o := document.NewObject(h.node)
+	o := document.NewObject(w.node)
 	var secrets []string
-	for _, file := range h.SecretFiles {
+	for _, file := range w.SecretFiles {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			o.Fail(cmp.Or(o.Value("secretFiles"), o.Value("secretFile")), "%s", err.Error())
@@ -228,13 +228,13 @@ func (h Webhook) Open() (Receiver, error) {
 		}
 		secrets = append(secrets, strings.TrimSpace(string(text)))
 	}
-	headers := egress.Headers(h.Headers, os.LookupEnv, func(name, message string) { o.Fail(o.Value("headers").Get(name), "%s", message) })
+	headers := egress.Headers(w.Headers, os.LookupEnv, func(name, message string) { o.Fail(o.Value("headers").Get(name), "%s", message) })
 	if err := o.Err(); err != nil {
 		return nil, err
 	}
-	end, err := endpoint.New(h.URL, h.PrivateNetwork, headers, secrets...)
+	end, err := endpoint.New(w.URL, w.PrivateNetwork, headers, secrets...)
 	if err != nil {
-		o.Fail(h.node, "%s", fmt.Sprintf("the webhook %s: %s", h.Name, err))
+		o.Fail(w.node, "%s", fmt.Sprintf("the webhook %s: %s", w.Name, err))
 		return nil, o.Err()
 	}
 	return end, nil

@@ -55,8 +55,8 @@ func New(e *engine.Engine, db Store, log *slog.Logger) *Exporter {
 
 // Load replaces the webhooks; the cursors of the previous ones stay in the store. If it returns an error, nothing
 // changes.
-func (x *Exporter) Load(all []Webhook) error {
-	take, err := x.Prepare(all)
+func (e *Exporter) Load(all []Webhook) error {
+	take, err := e.Prepare(all)
 	if err == nil {
 		take()
 	}
@@ -64,58 +64,58 @@ func (x *Exporter) Load(all []Webhook) error {
 }
 
 // Prepare is Load in two steps: it checks the webhooks, and take replaces the previous ones.
-func (x *Exporter) Prepare(all []Webhook) (take func(), err error) {
+func (e *Exporter) Prepare(all []Webhook) (take func(), err error) {
 	var next []*sender
 	for _, h := range all {
 		end, err := h.Open()
 		if err != nil {
 			return nil, err
 		}
-		next = append(next, newSender(x, h, end))
+		next = append(next, newSender(e, h, end))
 	}
-	return func() { x.replace(next) }, nil
+	return func() { e.replace(next) }, nil
 }
 
 // replace replaces the senders.
-func (x *Exporter) replace(next []*sender) {
-	x.loading.Lock()
-	defer x.loading.Unlock()
-	if x.begin != nil {
-		x.cancel()
-		x.running.Wait() // old and new senders share the name of a lease
+func (e *Exporter) replace(next []*sender) {
+	e.loading.Lock()
+	defer e.loading.Unlock()
+	if e.begin != nil {
+		e.cancel()
+		e.running.Wait() // old and new senders share the name of a lease
 	}
-	x.mu.Lock()
-	x.senders = next
-	x.mu.Unlock()
-	if x.begin != nil {
-		x.begin()
+	e.mu.Lock()
+	e.senders = next
+	e.mu.Unlock()
+	if e.begin != nil {
+		e.begin()
 	}
 }
 
 // Run sends until the returned function is called, which waits for sends in flight.
-func (x *Exporter) Run(ctx context.Context) (stop func()) {
-	x.loading.Lock()
-	defer x.loading.Unlock()
-	x.begin = func() { x.start(ctx) }
-	x.begin()
+func (e *Exporter) Run(ctx context.Context) (stop func()) {
+	e.loading.Lock()
+	defer e.loading.Unlock()
+	e.begin = func() { e.start(ctx) }
+	e.begin()
 	return func() {
-		x.loading.Lock()
-		defer x.loading.Unlock()
-		x.cancel()
-		x.running.Wait()
+		e.loading.Lock()
+		defer e.loading.Unlock()
+		e.cancel()
+		e.running.Wait()
 	}
 }
 
 // start starts every sender. Callers must hold loading.
-func (x *Exporter) start(ctx context.Context) {
-	ctx, x.cancel = context.WithCancel(ctx)
-	last, err := x.store.LastPosition(ctx)
+func (e *Exporter) start(ctx context.Context) {
+	ctx, e.cancel = context.WithCancel(ctx)
+	last, err := e.store.LastPosition(ctx)
 	if err != nil {
-		last = unknownPlace
+		last = unknownPosition
 	}
-	for _, s := range x.senders {
+	for _, s := range e.senders {
 		s.began = last
-		x.running.Go(func() {
+		e.running.Go(func() {
 			defer s.to.Close()
 			s.run(ctx)
 		})
@@ -137,21 +137,21 @@ type Stats struct {
 }
 
 // Stats returns the counters of every webhook.
-func (x *Exporter) Stats(ctx context.Context) []Stats {
-	x.mu.Lock()
+func (e *Exporter) Stats(ctx context.Context) []Stats {
+	e.mu.Lock()
 	var out []Stats
-	for _, s := range x.senders {
+	for _, s := range e.senders {
 		out = append(out, Stats{Webhook: s.hook.Name, Delivered: s.delivered.Load(), Failed: s.failed.Load(), Dead: s.dead.Load(), Sending: s.sending.Load()})
 	}
-	x.mu.Unlock()
+	e.mu.Unlock()
 	if out == nil {
 		return nil
 	}
-	cursors, err := x.store.Cursors(ctx)
+	cursors, err := e.store.Cursors(ctx)
 	if err != nil {
 		return out
 	}
-	last, err := x.store.LastPosition(ctx)
+	last, err := e.store.LastPosition(ctx)
 	if err != nil {
 		return out
 	}

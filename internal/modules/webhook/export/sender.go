@@ -23,26 +23,26 @@ import (
 
 // Timing of a sender.
 const (
-	leaseTime  = 15 * time.Second
-	renewEvery = leaseTime / 3
-	retryEvery = 5 * time.Second // for taking the lease, and after a store error
-	moveEvery  = time.Second     // how often the cursor is stored; earlier after moveAfter positions
-	closeTime  = 2 * time.Second // limit for sends in flight when sending ends
+	leaseTime     = 15 * time.Second
+	renewInterval = leaseTime / 3
+	retryInterval = 5 * time.Second // for taking the lease, and after a store error
+	moveInterval  = time.Second     // how often the cursor is stored; earlier after moveAfter positions
+	closeTimeout  = 2 * time.Second // limit for sends in flight when sending ends
 
-	firstPause = time.Second     // after the first failure; doubled after each further one
-	maxPause   = 5 * time.Minute // unless the receiver asks for more
-	maxAsked   = time.Hour       // limit for what a receiver may ask for
+	minPause      = time.Second     // after the first failure; doubled after each further one
+	maxPause      = 5 * time.Minute // unless the receiver asks for more
+	maxRetryAfter = time.Hour       // limit for what a receiver may ask for
 
 	// moveAfter limits how many messages are sent again after the process was killed.
 	moveAfter = 64
 
-	// downAfter is how many instances must have failing messages, with none accepted in between, before a receiver
+	// downThreshold is how many instances must have failing messages, with none accepted in between, before a receiver
 	// counts as down. It then gets only one message at a time, as a probe.
-	downAfter = 3
+	downThreshold = 3
 )
 
-// unknownPlace represents a position that could not be read from the store.
-const unknownPlace = -1
+// unknownPosition represents a position that could not be read from the store.
+const unknownPosition = -1
 
 // Receiver sends a message once.
 type Receiver interface {
@@ -59,7 +59,7 @@ type sender struct {
 	owner  string
 	log    *slog.Logger
 
-	began                   int64 // the end of the log when the exporter started, or unknownPlace
+	began                   int64 // the end of the log when the exporter started, or unknownPosition
 	sending                 atomic.Bool
 	delivered, failed, dead atomic.Uint64
 }
@@ -82,7 +82,7 @@ func (s *sender) run(ctx context.Context) {
 			s.sending.Store(true)
 			err = s.send(ctx, &lease)
 			s.sending.Store(false)
-			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 			_ = s.store.EndLease(ending, lease) // otherwise it expires
 			cancel()
 		}
@@ -99,13 +99,13 @@ func (s *sender) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(retryEvery):
+		case <-time.After(retryInterval):
 		}
 	}
 }
 
-// findPlace returns the position of the cursor, which it creates if it is missing.
-func (s *sender) findPlace(ctx context.Context, lease *store.Lease) (position int64, err error) {
+// findPosition returns the position of the cursor, which it creates if it is missing.
+func (s *sender) findPosition(ctx context.Context, lease *store.Lease) (position int64, err error) {
 	all, err := s.store.Cursors(ctx)
 	if err != nil {
 		return 0, err
@@ -114,7 +114,7 @@ func (s *sender) findPlace(ctx context.Context, lease *store.Lease) (position in
 		return all[at].Position, nil
 	}
 	if !s.hook.FromStart {
-		if position = s.began; position == unknownPlace {
+		if position = s.began; position == unknownPosition {
 			if position, err = s.store.LastPosition(ctx); err != nil {
 				return 0, err
 			}
@@ -126,12 +126,12 @@ func (s *sender) findPlace(ctx context.Context, lease *store.Lease) (position in
 // sending is the work of a sender during one lease.
 type sending struct {
 	*sender
-	lease   *store.Lease
-	taken   time.Time // when the lease was taken, by this process's clock
-	window  *window
-	moved   int64 // the cursor's position
-	results chan result
-	flying  int
+	lease    *store.Lease
+	leasedAt time.Time // when the lease was taken, by this process's clock
+	window   *window
+	cursor   int64 // the cursor's position
+	results  chan result
+	inFlight int
 
 	failures int             // consecutive failures
 	failing  map[string]bool // instances of these failures
@@ -146,18 +146,18 @@ type result struct {
 
 // send delivers the events after the cursor until ctx or the lease ends, or the store fails.
 func (s *sender) send(ctx context.Context, lease *store.Lease) (err error) {
-	position, err := s.findPlace(ctx, lease)
+	position, err := s.findPosition(ctx, lease)
 	if err != nil {
 		return err
 	}
 	sends, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	run := &sending{
-		sender: s, lease: lease, taken: time.Now(), window: newWindow(position), moved: position, results: make(chan result), failing: map[string]bool{},
+		sender: s, lease: lease, leasedAt: time.Now(), window: newWindow(position), cursor: position, results: make(chan result), failing: map[string]bool{},
 	}
 	defer func() { run.end(ctx, sends, cancel, err) }()
 	follower := s.engine.Feed().Follow(-1)
 	defer follower.Unfollow()
-	renew, move := time.NewTicker(renewEvery), time.NewTicker(moveEvery)
+	renew, move := time.NewTicker(renewInterval), time.NewTicker(moveInterval)
 	defer renew.Stop()
 	defer move.Stop()
 	changed := follower.Changed()
@@ -171,7 +171,7 @@ func (s *sender) send(ctx context.Context, lease *store.Lease) (err error) {
 		case <-ctx.Done():
 			return ctx.Err()
 		case r := <-run.results:
-			if err = run.take(ctx, r); err == nil && run.window.passed()-run.moved >= moveAfter {
+			if err = run.handleResult(ctx, r); err == nil && run.window.passed()-run.cursor >= moveAfter {
 				err = run.moveCursor(ctx)
 			}
 		case <-changed:
@@ -242,37 +242,37 @@ func viewer(h Webhook) engine.Principal {
 }
 
 // readPage reads the next page of events into the window, and reports whether there are more.
-func (r *sending) readPage(ctx context.Context) (more bool, err error) {
-	page, err := r.engine.Feed().Page(ctx, viewer(r.hook), engine.TailRequest{After: r.window.read})
+func (s *sending) readPage(ctx context.Context) (more bool, err error) {
+	page, err := s.engine.Feed().Page(ctx, viewer(s.hook), engine.TailRequest{After: s.window.read})
 	if err != nil {
 		return false, err //nolint:wrapcheck // the error is already specific
 	}
 	for _, item := range page.Items {
-		d, err := newDelivery(ctx, r.engine, r.hook, item)
+		d, err := newDelivery(ctx, s.engine, s.hook, item)
 		if err != nil {
 			return false, err
 		}
 		if d != nil {
-			r.window.add(d)
+			s.window.add(d)
 		}
 	}
-	r.window.read = page.Next
+	s.window.read = page.Next
 	return page.More, nil
 }
 
 // start starts the deliveries that are due. It returns a channel that fires when more may be due; nil if only a
 // result or an event can make one due.
-func (r *sending) start(ctx context.Context) <-chan time.Time {
+func (s *sending) start(ctx context.Context) <-chan time.Time {
 	now := time.Now()
-	most := r.hook.Parallel
-	if len(r.failing) >= downAfter {
+	most := s.hook.Parallel
+	if len(s.failing) >= downThreshold {
 		most = 1
 	}
-	for r.flying < most {
-		if wait := r.pause.Sub(now); wait > 0 {
+	for s.inFlight < most {
+		if wait := s.pause.Sub(now); wait > 0 {
 			return time.After(wait)
 		}
-		d, wait := r.window.pick(now)
+		d, wait := s.window.pick(now)
 		switch {
 		case d == nil && wait > 0:
 			return time.After(wait)
@@ -283,46 +283,46 @@ func (r *sending) start(ctx context.Context) <-chan time.Time {
 			d.firstTry = now
 		}
 		d.tries++
-		r.flying++
+		s.inFlight++
 		go func() {
-			ctx, cancel := context.WithTimeout(ctx, r.hook.Timeout)
+			ctx, cancel := context.WithTimeout(ctx, s.hook.Timeout)
 			defer cancel()
-			r.results <- result{d, r.to.Send(ctx, d.message)}
+			s.results <- result{d, s.to.Send(ctx, d.message)}
 		}()
 	}
 	return nil
 }
 
-// take processes the result of a try.
-func (r *sending) take(ctx context.Context, got result) error {
-	r.flying--
+// handleResult processes the result of a try.
+func (s *sending) handleResult(ctx context.Context, got result) error {
+	s.inFlight--
 	d, now := got.delivery, time.Now()
 	d.sending = false
 	if got.err == nil {
-		r.delivered.Add(1)
-		r.window.finish(d)
-		r.failures, r.accepted, r.pause = 0, now, time.Time{}
-		clear(r.failing)
+		s.delivered.Add(1)
+		s.window.finish(d)
+		s.failures, s.accepted, s.pause = 0, now, time.Time{}
+		clear(s.failing)
 		return nil
 	}
-	r.failed.Add(1)
-	if r.failures++; r.failures == 1 {
-		r.log.WarnContext(ctx, "a message is not accepted; trying again", "message", d.message.ID, "cause", got.err)
+	s.failed.Add(1)
+	if s.failures++; s.failures == 1 {
+		s.log.WarnContext(ctx, "a message is not accepted; trying again", "message", d.message.ID, "cause", got.err)
 	}
-	r.failing[d.instance] = true
+	s.failing[d.instance] = true
 	answer, _ := errors.AsType[*endpoint.AnswerError](got.err)
 	switch {
 	case answer != nil && answer.Status == http.StatusGone:
 		return errGone
-	case d.tries >= r.hook.Tries && (isRefusal(answer) || r.accepted.After(d.firstTry)):
-		return r.bury(ctx, d, got.err, now)
+	case d.tries >= s.hook.Tries && (isRefusal(answer) || s.accepted.After(d.firstTry)):
+		return s.addDeadLetter(ctx, d, got.err, now)
 	}
 	d.notBefore = now.Add(backoff(d.tries))
-	if len(r.failing) >= downAfter {
-		r.pause = now.Add(backoff(r.failures))
+	if len(s.failing) >= downThreshold {
+		s.pause = now.Add(backoff(s.failures))
 	}
 	if answer != nil && answer.RetryAfter > 0 {
-		r.pause = now.Add(min(answer.RetryAfter, maxAsked))
+		s.pause = now.Add(min(answer.RetryAfter, maxRetryAfter))
 	}
 	return nil
 }
@@ -337,52 +337,52 @@ func isRefusal(answer *endpoint.AnswerError) bool {
 // backoff returns the pause after this many failures; it roughly doubles each time.
 func backoff(failures int) time.Duration {
 	wait := maxPause
-	if doubled := min(failures-1, 16); firstPause<<doubled < maxPause {
-		wait = firstPause << doubled
+	if doubled := min(failures-1, 16); minPause<<doubled < maxPause {
+		wait = minPause << doubled
 	}
 	return wait/2 + rand.N(wait/2+1) //nolint:gosec // not a secret
 }
 
-// bury turns a delivery into a dead letter, so that the events after it can be sent.
-func (r *sending) bury(ctx context.Context, d *delivery, cause error, now time.Time) error {
-	err := r.store.AddDeadLetter(ctx, store.DeadLetter{
-		Cursor: r.hook.Cursor(), Position: d.position, Instance: d.instance, Seq: d.seq, Tries: d.tries, Cause: cause.Error(), At: now.UTC(),
-	}, r.lease)
+// addDeadLetter turns a delivery into a dead letter, so that the events after it can be sent.
+func (s *sending) addDeadLetter(ctx context.Context, d *delivery, cause error, now time.Time) error {
+	err := s.store.AddDeadLetter(ctx, store.DeadLetter{
+		Cursor: s.hook.Cursor(), Position: d.position, Instance: d.instance, Seq: d.seq, Tries: d.tries, Cause: cause.Error(), At: now.UTC(),
+	}, s.lease)
 	if err != nil {
 		return err //nolint:wrapcheck // the error is already specific
 	}
-	r.dead.Add(1)
-	r.log.ErrorContext(ctx, "a message is not accepted and is now a dead letter", "message", d.message.ID, "tries", d.tries, "cause", cause)
-	r.window.finish(d)
+	s.dead.Add(1)
+	s.log.ErrorContext(ctx, "a message is not accepted and is now a dead letter", "message", d.message.ID, "tries", d.tries, "cause", cause)
+	s.window.finish(d)
 	return nil
 }
 
 // renew renews the lease before it ends.
-func (r *sending) renew(ctx context.Context) error {
+func (s *sending) renew(ctx context.Context) error {
 	before := time.Now()
-	again, err := r.store.TakeLease(ctx, r.lease.Name, r.owner, leaseTime)
+	again, err := s.store.TakeLease(ctx, s.lease.Name, s.owner, leaseTime)
 	switch {
-	case err == nil && again.Number != r.lease.Number:
-		*r.lease = again // another process may have sent in between
+	case err == nil && again.Number != s.lease.Number:
+		*s.lease = again // another process may have sent in between
 		return store.ErrLeaseLost
 	case err == nil:
-		*r.lease, r.taken = again, before
+		*s.lease, s.leasedAt = again, before
 		return nil
-	case errors.Is(err, store.ErrLeaseTaken), time.Since(r.taken) > leaseTime:
+	case errors.Is(err, store.ErrLeaseTaken), time.Since(s.leasedAt) > leaseTime:
 		return err //nolint:wrapcheck // the error is already specific
 	}
 	return nil // there is time for another try
 }
 
 // moveCursor stores the position up to which everything was delivered.
-func (r *sending) moveCursor(ctx context.Context) error {
-	to := r.window.passed()
-	if to == r.moved {
+func (s *sending) moveCursor(ctx context.Context) error {
+	to := s.window.passed()
+	if to == s.cursor {
 		return nil
 	}
-	err := r.store.MoveCursor(ctx, store.Cursor{Name: r.hook.Cursor(), Position: to, Filter: r.hook.Filter.String()}, r.moved, r.lease)
+	err := s.store.MoveCursor(ctx, store.Cursor{Name: s.hook.Cursor(), Position: to, Filter: s.hook.Filter.String()}, s.cursor, s.lease)
 	if err == nil {
-		r.moved = to
+		s.cursor = to
 	}
 	return err //nolint:wrapcheck // the error is already specific
 }
@@ -390,31 +390,31 @@ func (r *sending) moveCursor(ctx context.Context) error {
 // end ends the work of a lease. If another process may be sending by now, it cancels the sends in flight.
 // Otherwise it waits briefly for them and stores the position reached. Unless the receiver is gone, it first sends
 // the newest events, so that a short session leaves nothing to the next one.
-func (r *sending) end(ctx, sends context.Context, cancel context.CancelFunc, cause error) {
+func (s *sending) end(ctx, sends context.Context, cancel context.CancelFunc, cause error) {
 	mine := ctx.Err() != nil || errors.Is(cause, errGone)
-	patience := time.After(closeTime)
+	patience := time.After(closeTimeout)
 	if !mine {
 		cancel()
 	}
-	ending, done := context.WithTimeout(context.WithoutCancel(ctx), 2*closeTime)
+	ending, done := context.WithTimeout(context.WithoutCancel(ctx), 2*closeTimeout)
 	defer done()
 	if mine && !errors.Is(cause, errGone) {
-		if _, err := r.readPage(ending); err == nil {
-			r.start(sends)
+		if _, err := s.readPage(ending); err == nil {
+			s.start(sends)
 		}
 	}
-	for r.flying > 0 {
+	for s.inFlight > 0 {
 		select {
-		case got := <-r.results:
-			_ = r.take(ending, got) // it is tried again from the cursor
+		case got := <-s.results:
+			_ = s.handleResult(ending, got) // it is tried again from the cursor
 		case <-patience:
 			cancel()
 		}
 	}
 	cancel()
 	if mine {
-		if err := r.moveCursor(ending); err != nil {
-			r.log.WarnContext(ending, "cannot store the position of a webhook; some messages will be sent again", "cause", err)
+		if err := s.moveCursor(ending); err != nil {
+			s.log.WarnContext(ending, "cannot store the position of a webhook; some messages will be sent again", "cause", err)
 		}
 	}
 }

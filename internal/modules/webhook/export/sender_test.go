@@ -59,7 +59,7 @@ func (b *bench) start() string {
 func (b *bench) move(id string, times int) {
 	b.t.Helper()
 	for range times {
-		if _, err := b.Advance(b.t.Context(), operator, engine.AdvanceRequest{ID: id, Action: "go", Data: document.Known([]byte(`{"said":"hunter2-4711"}`))}); err != nil {
+		if _, err := b.Advance(b.t.Context(), operator, engine.AdvanceRequest{ID: id, Action: "go", Data: document.ReadTrusted([]byte(`{"said":"hunter2-4711"}`))}); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -530,7 +530,7 @@ func TestNotices(t *testing.T) {
 		}
 		var ids []string
 		for _, action := range []string{"ship", "hurry"} {
-			parked, err := b.Advance(t.Context(), operator, engine.AdvanceRequest{ID: release.ID, Action: action, Data: document.Known([]byte(`{"password":"hunter2"}`))})
+			parked, err := b.Advance(t.Context(), operator, engine.AdvanceRequest{ID: release.ID, Action: action, Data: document.ReadTrusted([]byte(`{"password":"hunter2"}`))})
 			if err != nil || parked.Review == nil {
 				t.Fatalf("%+v, %v", parked, err)
 			}

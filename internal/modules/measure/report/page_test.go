@@ -1,4 +1,4 @@
-package eval
+package report
 
 import (
 	"bytes"
@@ -6,15 +6,20 @@ import (
 	"encoding/base64"
 	"encoding/xml"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gavel-mcp/gavel/internal/modules/measure/compare"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // breakouts try to escape from every place in a page.
@@ -86,10 +91,13 @@ func TestPagesHoldHostileWords(t *testing.T) {
 		text := func(title string) PageText {
 			return newPageText(title, words+" and "+words, []quotation{{words, words, "met"}})
 		}
-		grid := Grid{Title: words, Head: []string{words}, Rows: [][]string{{words}}}
+		grid := eval.Grid{Title: words, Head: []string{words}, Rows: [][]string{{words}}}
 		return Page{
-			Title: words, Conclusion: Conclusion{StatusGateFailed, words}, Gates: grid, Header: [][]string{{words, words}}, Figures: [][]string{{words, words, words}},
-			Cautions: []string{words}, Notes: []string{words}, Tables: []Grid{grid}, SystemPrompts: []string{words}, CasesTitle: words,
+			Title: words, SystemPrompts: []string{words},
+			Page: eval.Page{
+				Conclusion: eval.Conclusion{Status: eval.StatusGateFailed, Says: words}, Gates: grid, Header: [][]string{{words, words}}, Figures: [][]string{{words, words, words}},
+				Cautions: []string{words}, Notes: []string{words}, Tables: []eval.Grid{grid},
+			},
 			Cases: []PageCase{{
 				Title: words, Line: words, Badge: words, Labels: []PageLabel{{words, words}}, Facts: [][]string{{words, words}}, Documents: []PageText{text(words)},
 				Judgements: []PageJudgement{{Title: words, Facts: [][]string{{words, words}}, Reasoning: words, Criteria: []PageCriterion{{words, words, words, words, words}}, Texts: []PageText{text(words)}}},
@@ -120,11 +128,9 @@ func TestPagesHoldHostileWords(t *testing.T) {
 
 // The page of a run begins with its verdict and gates, and has a filter for each label and every case.
 func TestPageOfARun(t *testing.T) {
-	m := rendered()
+	m, compared := rendered(t)
 	var b bytes.Buffer
-	if err := m.Page().HTML(&b); err != nil {
-		t.Fatal(err)
-	}
+	writePage(t, &b, m)
 	_, text := checkPage(t, b.Bytes())
 	if at := []int{strings.Index(text, "FAILED: "), strings.Index(text, "Gates"), strings.Index(text, "Figures"), strings.Index(text, "wrongly approved")}; !slices.IsSorted(at) || at[0] < 0 {
 		t.Errorf("the order of the page: %v", at)
@@ -141,10 +147,10 @@ func TestPageOfARun(t *testing.T) {
 	before := m
 	before.Results = slices.Clone(m.Results)
 	before.Results[3].Outcome = judge.Reject
-	if err := m.Baseline.Page(before, m).HTML(&b); err != nil {
+	if err := ComparisonPage(compared, before, m).HTML(&b); err != nil {
 		t.Fatal(err)
 	}
-	if _, text := checkPage(t, b.Bytes()); !strings.Contains(text, m.Baseline.Conclude().Says) || !strings.Contains(text, "reject / approve") && !strings.Contains(text, "reject / escalate") {
+	if _, text := checkPage(t, b.Bytes()); !strings.Contains(text, compared.Conclude().Says) || !strings.Contains(text, "reject / approve") && !strings.Contains(text, "reject / escalate") {
 		t.Error("the comparison does not show what changed")
 	}
 }
@@ -178,5 +184,77 @@ func TestQuotesAreMarked(t *testing.T) {
 	}
 	if got := newPageText("", strings.Repeat("word ", 100), []quotation{{words: "word", name: "c"}}); len(got.Pieces) != 2*maxMarks+1 {
 		t.Errorf("%d pieces", len(got.Pieces))
+	}
+}
+
+var update = flag.Bool("update", false, "write the golden file of testdata")
+
+// rendered returns the run of the tests of package eval, compared with one that rejects a case.
+func rendered(t *testing.T) (eval.Measurement, compare.Comparison) {
+	t.Helper()
+	f, err := os.Open("../../../../judge/eval/testdata/render/report.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	m, err := eval.ReadMeasurement(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := slices.Clone(m.Results)
+	before[3].Outcome = judge.Reject
+	c := compare.Compare(m.Cases, before, m.Results, m.Report.Options)
+	if m.Baseline, err = c.Baseline(); err != nil {
+		t.Fatal(err)
+	}
+	return m, c
+}
+
+func writePage(t *testing.T, w io.Writer, m eval.Measurement) {
+	t.Helper()
+	p, err := RunPage(m)
+	if err == nil {
+		err = p.HTML(w)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPageIsTheSame(t *testing.T) {
+	m, _ := rendered(t)
+	var b, again bytes.Buffer
+	writePage(t, &b, m)
+	writePage(t, &again, m)
+	if !bytes.Equal(b.Bytes(), again.Bytes()) {
+		t.Error("the page comes out otherwise the second time")
+	}
+	path := filepath.Join("testdata", "report.html")
+	if *update {
+		if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), b.String()); diff != "" {
+		t.Errorf("run with -update: %s", diff)
+	}
+}
+
+// A model's text creates no markup and no request.
+func TestPageEscapes(t *testing.T) {
+	m, _ := rendered(t)
+	m.Cases[5].ID += m.Results[1].Reasoning
+	var b bytes.Buffer
+	writePage(t, &b, m)
+	text := b.String()
+	if !strings.Contains(text, "alert(1)") {
+		t.Fatal("the page does not show the judge's words")
+	}
+	if strings.Contains(text, "\x1b") || strings.Contains(text, "<script") || strings.Contains(text, "src=") || strings.Contains(text, "href=") || !strings.Contains(text, "<svg") {
+		t.Error("the page has a script, asks for something else, or draws nothing")
 	}
 }

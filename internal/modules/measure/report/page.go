@@ -1,4 +1,4 @@
-package eval
+package report
 
 import (
 	"cmp"
@@ -14,36 +14,21 @@ import (
 	"unicode"
 
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Page is a report that can be rendered as text, Markdown or HTML. The HTML is one self-contained file without
-// scripts and without anything from other hosts. All content is rendered as text: nothing that models or agents wrote
-// becomes markup.
+// Page is a report that HTML shows with its cases. All content is rendered as text: nothing that models or agents
+// wrote becomes markup.
 type Page struct {
-	Title      string
-	Conclusion Conclusion // the zero value is omitted
-	Gates      Grid
-	// Header and Figures are rows of a name and its values.
-	Header, Figures [][]string
-	Cautions, Notes []string
-	// Listings replace the cases in text and Markdown.
-	Listings []Listing
-	Tables   []Grid
+	eval.Page
+	Title string
 	// SystemPrompts are the system prompts that a model got before every question.
 	SystemPrompts []string
-	CasesTitle    string
 	Cases         []PageCase
 	CasesLeftOut  int
 
-	charts    []chart
-	viewCases func() []PageCase // makes Cases for HTML
-}
-
-// Listing lists cases in words: a line each, with details below it.
-type Listing struct {
-	Title string
-	Items [][]string
+	charts []chart
 }
 
 // PageCase is a case, collapsed until the reader opens it.
@@ -187,13 +172,12 @@ type choice struct {
 // shownPage is the data of the template.
 type shownPage struct {
 	Page
-	Style      template.CSS
-	StyleHash  string
-	Filters    []filter
-	Cases      []shownCase
-	Charts     []chart
-	Prompts    []PageText
-	CasesTitle string
+	Style     template.CSS
+	StyleHash string
+	Filters   []filter
+	Cases     []shownCase
+	Charts    []chart
+	Prompts   []PageText
 }
 
 type shownCase struct {
@@ -225,10 +209,10 @@ func (p Page) listFilters() (filters []filter, classes []string, style string) {
 			return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a.Name, b.Name))
 		})
 		group := fmt.Sprintf("g%d", i)
-		f := filter{Kind: OneLine(kind), Choices: []choice{{Group: group, ID: group + "all", Name: "all", All: true}}}
+		f := filter{Kind: eval.OneLine(kind), Choices: []choice{{Group: group, ID: group + "all", Name: "all", All: true}}}
 		for n, l := range labels[:min(len(labels), maxChoices)] {
 			class[l] = fmt.Sprintf("%sn%d", group, n)
-			f.Choices = append(f.Choices, choice{Group: group, ID: class[l], Name: fmt.Sprintf("%s (%d)", OneLine(l.Name), counts[l])})
+			f.Choices = append(f.Choices, choice{Group: group, ID: class[l], Name: fmt.Sprintf("%s (%d)", eval.OneLine(l.Name), counts[l])})
 			fmt.Fprintf(&b, "#%[1]s:checked ~ .cases > .case:not(.%[1]s) { display: none; }\n", class[l])
 		}
 		filters = append(filters, f)
@@ -255,15 +239,12 @@ var htmlTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("report").Parse(htmlText))
 })
 
-// HTML writes a page. Its content security policy allows its own style and nothing else.
+// HTML writes a page: one self-contained file without scripts and without anything from other hosts. Its content security policy allows its own style and nothing else.
 func (p Page) HTML(w io.Writer) error {
-	if p.viewCases != nil {
-		p.Cases = p.viewCases()
-	}
 	if n := len(p.Cases) - maxPageCases; n > 0 {
 		p.Cases, p.CasesLeftOut = p.Cases[:maxPageCases], p.CasesLeftOut+n
 	}
-	shown := shownPage{Page: p, Charts: p.charts, CasesTitle: cmp.Or(p.CasesTitle, "Cases")}
+	shown := shownPage{Page: p, Charts: p.charts}
 	filters, classes, choices := p.listFilters()
 	style := "\n" + cssText + choices
 	sum := sha256.Sum256([]byte(style))
@@ -273,7 +254,7 @@ func (p Page) HTML(w io.Writer) error {
 		if c.Wrong {
 			status = "wrong"
 		}
-		c.Title, c.Line = OneLine(c.Title), OneLine(c.Line)
+		c.Title, c.Line = eval.OneLine(c.Title), eval.OneLine(c.Line)
 		shown.Cases = append(shown.Cases, shownCase{c, classes[i], status})
 	}
 	for _, text := range p.SystemPrompts {
@@ -283,5 +264,6 @@ func (p Page) HTML(w io.Writer) error {
 	if err := htmlTemplate().Execute(&b, shown); err != nil {
 		return err
 	}
-	return writeText(w, b.String())
+	_, err := io.WriteString(w, b.String())
+	return err
 }

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/internal/modules/measure/compare"
+
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
@@ -232,7 +234,7 @@ func TestAirlineGate(t *testing.T) {
 			_, results, report := airlineReport(t, records, stratum, gates[name].refused)
 			missed, wrong := report.FalseApprove, report.FalseRefuse
 			t.Logf("%s, %s: rejects stopped %s; right writes refused %s", stratum, name, airlineRate(missed.N-missed.K, missed), airlineRate(wrong.K, wrong))
-			if beside := eval.Compare(before, simply, results, eval.Options{}).FalseApprove; name != "1 simple rules" {
+			if beside := compare.Compare(before, simply, results, eval.Options{}).FalseApprove; name != "1 simple rules" {
 				t.Logf("    beside the simple rules: %d newly missed, %d newly stopped, p = %.3f by group", beside.B, beside.C, beside.P)
 				if beside.C < beside.B || wrong.K > 1 || wrong.N == 0 && stratum == stratumExecuted {
 					t.Errorf("%s, %s: worse than the simple rules: %+v, %+v", stratum, name, beside, wrong)

@@ -1,4 +1,4 @@
-package eval
+package report
 
 import (
 	"cmp"
@@ -8,24 +8,25 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // judgedRun is a run and its name on a page.
 type judgedRun struct {
 	name string // "" if there is only one
-	*Measurement
+	*eval.Measurement
 }
 
 // runIndex finds the results of a run by case.
 type runIndex struct {
 	judgedRun
-	results map[string][]*Result
-	first   map[string]*Result
-	views   map[string]*View
+	results map[string][]*eval.Result
+	first   map[string]*eval.Result
+	views   map[string]*eval.View
 }
 
 func indexRun(r judgedRun) runIndex {
-	at := runIndex{r, map[string][]*Result{}, firstResults(r.Results), map[string]*View{}}
+	at := runIndex{r, map[string][]*eval.Result{}, eval.FirstResults(r.Results), map[string]*eval.View{}}
 	for i := range r.Results {
 		at.results[r.Results[i].Case] = append(at.results[r.Results[i].Case], &r.Results[i])
 	}
@@ -51,7 +52,7 @@ func viewCases(runs []judgedRun, changed map[string]string) []PageCase {
 	var out []graded
 	for i := range last.Cases {
 		c := &last.Cases[i]
-		if !last.Report.Options.includesSplit(c.Split) {
+		if !last.Report.Options.IncludesSplit(c.Split) {
 			continue
 		}
 		g := graded{PageCase: PageCase{Title: c.ID, Facts: describeCase(c)}}
@@ -69,7 +70,7 @@ func viewCases(runs []judgedRun, changed map[string]string) []PageCase {
 			}
 			if r := run.first[c.ID]; r != nil {
 				g.confidence = max(g.confidence, r.Confidence)
-				outcomes = append(outcomes, cmp.Or(string(r.Outcome), missing))
+				outcomes = append(outcomes, cmp.Or(string(r.Outcome), "-"))
 			}
 			kind := cmp.Or(run.name, "result")
 			addLabel(kind, words)
@@ -80,9 +81,9 @@ func viewCases(runs []judgedRun, changed map[string]string) []PageCase {
 			g.Judgements, quotes = append(g.Judgements, j...), append(quotes, quotationsOf(prefixName(run.name), of)...)
 			for _, k := range of {
 				if label, ok := labelOf(c, k); ok && label != k.Status {
-					criteria = append(criteria, fmt.Sprintf("%s of %s is wrong", k.ID, workflowOf(c)))
+					criteria = append(criteria, fmt.Sprintf("%s of %s is wrong", k.ID, eval.WorkflowOf(c)))
 				} else if k.Status != "met" {
-					criteria = append(criteria, fmt.Sprintf("%s of %s is not met", k.ID, workflowOf(c)))
+					criteria = append(criteria, fmt.Sprintf("%s of %s is not met", k.ID, eval.WorkflowOf(c)))
 				}
 			}
 			if v := run.views[c.ID]; v != nil && g.Documents == nil {
@@ -96,7 +97,7 @@ func viewCases(runs []judgedRun, changed map[string]string) []PageCase {
 			g.Documents[n].Open = true
 		}
 		g.Badge = cmp.Or(g.Badge, "right")
-		g.Line = fmt.Sprintf("%s, right is %s; %s", strings.Join(outcomes, " / "), c.Expect.Outcome, workflowOf(c))
+		g.Line = fmt.Sprintf("%s, right is %s; %s", strings.Join(outcomes, " / "), c.Expect.Outcome, eval.WorkflowOf(c))
 		if how := changed[c.ID]; how != "" {
 			addLabel("changed", "changed")
 			addLabel("changed", how)
@@ -107,7 +108,7 @@ func viewCases(runs []judgedRun, changed map[string]string) []PageCase {
 		for _, tag := range c.Tags {
 			addLabel("tag", tag)
 		}
-		addLabel("workflow", workflowOf(c))
+		addLabel("workflow", eval.WorkflowOf(c))
 		out = append(out, g)
 	}
 	slices.SortStableFunc(out, func(a, b graded) int {
@@ -128,14 +129,14 @@ func prefixName(name string) string {
 }
 
 // gradeCase grades how wrong a run was about a case (0 for right), and describes it in words.
-func (r runIndex) gradeCase(c *Case) (grade int, words string) {
+func (r runIndex) gradeCase(c *eval.Case) (grade int, words string) {
 	result := r.first[c.ID]
-	if result == nil || isFailed(result) {
+	if result == nil || eval.IsFailed(result) {
 		return 1, "no outcome"
 	}
-	w := Row{Case: c, Result: result, Expect: c.Expect.Outcome}
-	w.Got, _ = result.outcomeUnder(r.Report.Options.Unreadable, w.MustNot())
-	switch grade = gradeOutcome(w); {
+	w := eval.Row{Case: c, Result: result, Expect: c.Expect.Outcome}
+	w.Got, _ = result.OutcomeUnder(r.Report.Options.Unreadable, w.MustNot())
+	switch grade = eval.GradeOutcome(w); {
 	case grade == 0:
 		return 0, "right"
 	case w.FalseApprove():
@@ -146,11 +147,11 @@ func (r runIndex) gradeCase(c *Case) (grade int, words string) {
 	return grade + 1, "wrong"
 }
 
-func describeCase(c *Case) [][]string {
-	facts := [][]string{{"move", OneLine(fmt.Sprintf("%s in %s of %s", c.Action, c.State, workflowOf(c)))}, {"split", string(c.Split)}}
+func describeCase(c *eval.Case) [][]string {
+	facts := [][]string{{"move", eval.OneLine(fmt.Sprintf("%s in %s of %s", c.Action, c.State, eval.WorkflowOf(c)))}, {"split", string(c.Split)}}
 	for _, f := range [][]string{{"group", c.Group}, {"tags", strings.Join(c.Tags, ", ")}, {"risk", c.Risk}, {"label", c.Label.Source}, {"notes", c.Notes}} {
 		if f[1] != "" {
-			facts = append(facts, []string{f[0], visibleText(f[1])})
+			facts = append(facts, []string{f[0], eval.VisibleText(f[1])})
 		}
 	}
 	return facts
@@ -158,14 +159,14 @@ func describeCase(c *Case) [][]string {
 
 // judgement returns the answers of a run to a case: the first in full, of the others only the outcome. criteria are
 // those of the first answer.
-func (r runIndex) judgement(c *Case) (all []PageJudgement, criteria []judge.CriterionVerdict) {
+func (r runIndex) judgement(c *eval.Case) (all []PageJudgement, criteria []judge.CriterionVerdict) {
 	first := r.first[c.ID]
 	if first == nil {
 		return []PageJudgement{{Title: r.name, Facts: [][]string{{"outcome", "there is no result"}}}}, nil
 	}
 	facts := [][]string{{"outcome", cmp.Or(string(first.Outcome), first.Failure) + ", right is " + string(c.Expect.Outcome)}}
-	if !isFailed(first) {
-		facts = append(facts, []string{"confidence", judge.FormatConfidence(first.Confidence)}, []string{"decided by", OneLine(strings.Join([]string{string(first.DecidedBy), first.Code}, " "))})
+	if !eval.IsFailed(first) {
+		facts = append(facts, []string{"confidence", judge.FormatConfidence(first.Confidence)}, []string{"decided by", eval.OneLine(strings.Join([]string{string(first.DecidedBy), first.Code}, " "))})
 	}
 	if first.Unreadable {
 		facts = append(facts, []string{"answer", "could not be read"})
@@ -180,11 +181,11 @@ func (r runIndex) judgement(c *Case) (all []PageJudgement, criteria []judge.Crit
 	if first.CostUSD != nil {
 		facts = append(facts, []string{"cost", strconv.FormatFloat(*first.CostUSD, 'f', 6, 64) + " USD"})
 	}
-	j := PageJudgement{Title: r.name, Facts: facts, Reasoning: visibleText(first.Reasoning)}
+	j := PageJudgement{Title: r.name, Facts: facts, Reasoning: eval.VisibleText(first.Reasoning)}
 	criteria = first.Criteria
-	var asked []Exchange
+	var asked []eval.Exchange
 	if v := r.views[c.ID]; v != nil {
-		if at := slices.IndexFunc(v.Answers, func(a ViewAnswer) bool { return a.Repeat == first.Repeat }); at >= 0 {
+		if at := slices.IndexFunc(v.Answers, func(a eval.ViewAnswer) bool { return a.Repeat == first.Repeat }); at >= 0 {
 			criteria, asked = v.Answers[at].Criteria, v.Answers[at].Asked
 		}
 	}
@@ -193,7 +194,7 @@ func (r runIndex) judgement(c *Case) (all []PageJudgement, criteria []judge.Crit
 		if label == k.Status {
 			label = ""
 		}
-		j.Criteria = append(j.Criteria, PageCriterion{visibleText(k.ID + ": " + k.Text), OneLine(k.Status), label, showHidden(k.Evidence), visibleText(k.Why)})
+		j.Criteria = append(j.Criteria, PageCriterion{eval.VisibleText(k.ID + ": " + k.Text), eval.OneLine(k.Status), label, showHidden(k.Evidence), eval.VisibleText(k.Why)})
 	}
 	quotes := quotationsOf("", criteria)
 	for _, e := range asked {
@@ -206,9 +207,9 @@ func (r runIndex) judgement(c *Case) (all []PageJudgement, criteria []judge.Crit
 }
 
 // labelOf returns a case's label of a criterion.
-func labelOf(c *Case, k judge.CriterionVerdict) (string, bool) {
+func labelOf(c *eval.Case, k judge.CriterionVerdict) (string, bool) {
 	for name, label := range c.Expect.Criteria {
-		if _, names := answerTo(name, []judge.CriterionVerdict{k}); names {
+		if _, names := eval.AnswerTo(name, []judge.CriterionVerdict{k}); names {
 			return label, true
 		}
 	}

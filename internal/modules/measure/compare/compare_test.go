@@ -1,4 +1,4 @@
-package eval
+package compare
 
 import (
 	"encoding/json"
@@ -6,11 +6,13 @@ import (
 	"math"
 	"math/big"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // Fay 2010, "Two-sided exact tests and matching confidence intervals for discrete
@@ -54,7 +56,7 @@ func TestMcNemarAgainstWholeNumbers(t *testing.T) {
 }
 
 // many returns many copies of the hand set.
-func many(copies int) (cases []Case, results []Result) {
+func many(copies int) (cases []eval.Case, results []eval.Result) {
 	for i := range copies {
 		c, r := hand()
 		for j := range c {
@@ -69,7 +71,7 @@ func many(copies int) (cases []Case, results []Result) {
 func TestCompareFindsRegressions(t *testing.T) {
 	cases, before := many(3)
 	after := slices.Clone(before)
-	same := Compare(cases, before, after, Options{})
+	same := Compare(cases, before, after, eval.Options{})
 	if same.Regression || !same.Compared || same.Pairs != 60 || len(same.Changed) != 0 || same.Right.P != 1 {
 		t.Errorf("the same judge: %+v", same)
 	}
@@ -85,7 +87,7 @@ func TestCompareFindsRegressions(t *testing.T) {
 			opened++
 		}
 	}
-	c := Compare(cases, before, after, Options{})
+	c := Compare(cases, before, after, eval.Options{})
 	if !c.Regression || c.FalseApprove.B != 6 || c.FalseApprove.C != 0 || c.FalseApprove.N != 36 || len(c.Changed) != 6 {
 		t.Errorf("six new false approvals: %+v", c)
 	}
@@ -95,13 +97,13 @@ func TestCompareFindsRegressions(t *testing.T) {
 	if d.Name != "falseApprove" || d.Change.Interval.Low <= 0 || d.Change.Interval.High >= 0.4 {
 		t.Errorf("%+v", d)
 	}
-	if back := Compare(cases, after, before, Options{}); back.Regression || *back.Differences[0].Change.Value >= 0 {
+	if back := Compare(cases, after, before, eval.Options{}); back.Regression || *back.Differences[0].Change.Value >= 0 {
 		t.Errorf("the other way round it is better: %+v", back)
 	}
-	if fewer := Compare(cases, before, after[:40], Options{}); fewer.Compared || fewer.Regression || fewer.Unpaired != 20 {
+	if fewer := Compare(cases, before, after[:40], eval.Options{}); fewer.Compared || fewer.Regression || fewer.Unpaired != 20 {
 		t.Errorf("a third has no pair: %+v", fewer)
 	}
-	if none := Compare(nil, nil, nil, Options{}); none.Compared || none.Regression {
+	if none := Compare(nil, nil, nil, eval.Options{}); none.Compared || none.Regression {
 		t.Errorf("nothing: %+v", none)
 	}
 	if _, err := json.Marshal(c); err != nil {
@@ -113,7 +115,7 @@ func TestComparePairsCases(t *testing.T) {
 	cases, before := hand()
 	after := slices.Clone(before)
 	slices.Reverse(after)
-	if c := Compare(cases, before, after, Options{}); c.Pairs != 20 || len(c.Changed) != 0 {
+	if c := Compare(cases, before, after, eval.Options{}); c.Pairs != 20 || len(c.Changed) != 0 {
 		t.Errorf("order matters: %+v", c)
 	}
 }
@@ -151,8 +153,8 @@ func TestFlipGroupsCounts(t *testing.T) {
 
 // A judge that got worse in one group of ten cases counts as worse once.
 func TestCompareCountsGroupsOnce(t *testing.T) {
-	var cases []Case
-	var before, after []Result
+	var cases []eval.Case
+	var before, after []eval.Result
 	for i := range 40 {
 		c := golden(fmt.Sprint("c", i), judge.Reject)
 		c.Group = fmt.Sprint("g", i/10)
@@ -163,14 +165,80 @@ func TestCompareCountsGroupsOnce(t *testing.T) {
 		}
 		after = append(after, answer(c.ID, got, 0.9))
 	}
-	c := Compare(cases, before, after, Options{})
+	c := Compare(cases, before, after, eval.Options{})
 	if c.Regression || c.FalseApprove.B != 10 || c.FalseApprove.PWorse != 0.5 || c.FalseApprove.P != 1 {
 		t.Errorf("%+v, %s", c.FalseApprove, c.Says)
 	}
 	for i := range cases {
 		cases[i].Group = ""
 	}
-	if c := Compare(cases, before, after, Options{}); !c.Regression || math.Abs(c.FalseApprove.PWorse-1.0/1024) > 1e-12 {
+	if c := Compare(cases, before, after, eval.Options{}); !c.Regression || math.Abs(c.FalseApprove.PWorse-1.0/1024) > 1e-12 {
 		t.Errorf("%+v, %s", c.FalseApprove, c.Says)
+	}
+}
+
+func TestConclude(t *testing.T) {
+	for says, c := range map[string]Comparison{
+		"FAILED: regression: 8 new": {Compared: true, Regression: true, Says: "regression: 8 new"}, "PASSED: no significant": {Compared: true, Says: "no significant regression"},
+		"FAILED: not compared": {Says: "not compared"},
+	} {
+		if got := c.Conclude(); !strings.HasPrefix(got.Says, says) {
+			t.Errorf("got %q, want %q", got.Says, says)
+		}
+	}
+}
+
+// A run keeps the whole comparison with its baseline.
+func TestBaselineIsReadBack(t *testing.T) {
+	cases, before := hand()
+	after := slices.Clone(before)
+	after[0].Outcome = judge.Reject
+	c := Compare(cases, before, after, eval.Options{})
+	b, err := c.Baseline()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadBaseline(b)
+	if err != nil || b.Says != c.Says || b.Compared != c.Compared || len(got.Changed) != 1 || *got.Differences[2].Before != *c.Differences[2].Before {
+		t.Errorf("%v: %+v", err, got)
+	}
+}
+
+// golden returns a case of the split test.
+func golden(id string, expect judge.Outcome) eval.Case {
+	return eval.Case{ID: id, Workflow: json.RawMessage(`{"ref":"flows.yaml#review"}`), State: "reviewing", Action: "approve", Expect: eval.Expect{Outcome: expect}, Label: eval.Label{Source: "human"}, Split: eval.Test}
+}
+
+// answer returns a result of a model.
+func answer(id string, got judge.Outcome, confidence float64) eval.Result {
+	p := confidence
+	if got != judge.Approve {
+		p = 1 - confidence
+	}
+	return eval.Result{Case: id, Outcome: got, Confidence: confidence, Approval: &p, Stated: &confidence, DecidedBy: judge.LayerModel, Model: "m", PromptDigest: "p", CriteriaDigest: "c", Calls: 1}
+}
+
+// hand returns a set whose figures are worked by hand. Expected approve got 6 approve, 1 reject, 1 escalate; expected
+// reject got 1, 4, 1; expected escalate got 1, 2, 3.
+func hand() (cases []eval.Case, results []eval.Result) {
+	for _, of := range []struct {
+		expect judge.Outcome
+		counts [3]int
+	}{{judge.Approve, [3]int{6, 1, 1}}, {judge.Reject, [3]int{1, 4, 1}}, {judge.Escalate, [3]int{1, 2, 3}}} {
+		for i, n := range of.counts {
+			for j := range n {
+				id := fmt.Sprintf("%s-%s-%d", of.expect, []judge.Outcome{judge.Approve, judge.Reject, judge.Escalate}[i], j)
+				cases = append(cases, golden(id, of.expect))
+				results = append(results, answer(id, []judge.Outcome{judge.Approve, judge.Reject, judge.Escalate}[i], 0.9))
+			}
+		}
+	}
+	return cases, results
+}
+
+func near(t *testing.T, what string, got, want, within float64) {
+	t.Helper()
+	if math.IsNaN(got) || math.Abs(got-want) > within {
+		t.Errorf("%s: got %.8g, want %.8g (within %g)", what, got, want, within)
 	}
 }

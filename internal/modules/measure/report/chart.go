@@ -1,31 +1,26 @@
-package eval
+package report
 
 import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gavel-mcp/gavel/internal/modules/measure/compare"
+	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
-// Page returns the page of a run, with its cases and the judge's answers to each.
-func (m Measurement) Page() Page {
-	p := Page{
-		Title: "How good the judge is", Conclusion: m.Conclude(), Gates: m.gateTable(),
-		Header: figureRows(m.header()), Figures: figureRows(m.figures()), Cautions: m.cautions(), Notes: m.Report.Notes,
-		Tables: m.tables(), SystemPrompts: m.SystemPrompts,
-	}
+// RunPage returns the page of a run, with its cases and the judge's answers to each.
+func RunPage(m eval.Measurement) (Page, error) {
+	p := Page{Page: m.Page(), Title: "How good the judge is", SystemPrompts: m.SystemPrompts}
 	changed := map[string]string{}
 	if m.Baseline != nil {
-		p.Figures = append(p.Figures, []string{"against the baseline", m.Baseline.Says, ""})
-		changed = m.Baseline.labelChanges()
-	}
-	if worst := m.Report.Worst; len(worst) > 0 {
-		l := Listing{Title: "Worst cases"}
-		for _, w := range worst {
-			l.Items = append(l.Items, w.words())
+		c, err := compare.ReadBaseline(m.Baseline)
+		if err != nil {
+			return p, err
 		}
-		p.Listings = []Listing{l}
+		p.Tables, changed = append(p.Tables, c.DifferenceTable(), c.ChangeTable()), c.LabelChanges()
 	}
-	p.viewCases = func() []PageCase { return viewCases([]judgedRun{{"", &m}}, changed) }
+	p.Cases = viewCases([]judgedRun{{"", &m}}, changed)
 	if r := m.Report.Probability; r != nil {
 		p.charts = append(p.charts, reliabilityChart(r.Bins))
 	}
@@ -35,17 +30,33 @@ func (m Measurement) Page() Page {
 	if c := m.Report.Approvals; c != nil {
 		p.charts = append(p.charts, riskChart("Risk over coverage, approvals", c))
 	}
-	return p
+	return p, nil
 }
 
-// Page returns the page of a comparison of two runs, with the changed cases first.
-func (c Comparison) Page(before, after Measurement) Page {
+// ComparisonPage returns the page of a comparison of two runs, with the changed cases first.
+func ComparisonPage(c compare.Comparison, before, after eval.Measurement) Page {
 	runs := []judgedRun{{"before", &before}, {"after", &after}}
 	return Page{
-		Title: "Two runs compared", Conclusion: c.Conclude(), Header: [][]string{{"before", before.describe()}, {"after", after.describe()}},
-		Figures: figureRows(c.figures()), Notes: c.Notes, Tables: []Grid{c.differenceTable(), c.changeTable()}, Cautions: after.cautions(),
-		SystemPrompts: systemPrompts(runs), viewCases: func() []PageCase { return viewCases(runs, c.labelChanges()) },
+		Page: ComparisonText(c, before, after), Title: "Two runs compared",
+		SystemPrompts: systemPrompts(runs), Cases: viewCases(runs, c.LabelChanges()),
 	}
+}
+
+// ComparisonText returns the report on a comparison without cases.
+func ComparisonText(c compare.Comparison, before, after eval.Measurement) eval.Page {
+	return eval.Page{
+		Conclusion: c.Conclude(), Header: [][]string{{"before", describeRun(before)}, {"after", describeRun(after)}},
+		Figures: c.Figures(), Notes: c.Notes, Tables: []eval.Grid{c.DifferenceTable(), c.ChangeTable()}, Cautions: after.Page().Cautions,
+	}
+}
+
+// describeRun describes a run in one line.
+func describeRun(m eval.Measurement) string {
+	parts := []string{m.About.Judge}
+	if len(m.About.Prompts) > 0 {
+		parts = append(parts, "prompt "+strings.Join(m.About.Prompts, ", "))
+	}
+	return eval.OneLine(strings.Join(append(parts, fmt.Sprintf("%d cases of %s", m.Report.Counts.Cases, strings.Join(m.About.Sets, ", "))), "; "))
 }
 
 // systemPrompts returns the system prompts of all runs without duplicates.
@@ -58,22 +69,6 @@ func systemPrompts(runs []judgedRun) (all []string) {
 		}
 	}
 	return all
-}
-
-// labelChanges returns, for each case that changed, whether it got better.
-func (c Comparison) labelChanges() map[string]string {
-	out := map[string]string{}
-	for _, d := range c.Changed {
-		switch {
-		case d.After == d.Expected:
-			out[d.Case] = "became right"
-		case d.Before == d.Expected:
-			out[d.Case] = "no longer right"
-		default:
-			out[d.Case] = "wrong in another way"
-		}
-	}
-	return out
 }
 
 // chart is a drawing; its coordinates lie in a square of 320.
@@ -118,7 +113,7 @@ func axisTicks(top float64) []tick {
 
 // reliabilityChart plots the share that should be approved over the stated probability. A calibrated judge lies on
 // the diagonal.
-func reliabilityChart(bins []Bin) chart {
+func reliabilityChart(bins []eval.Bin) chart {
 	c := chart{
 		Title: "Reliability: on the line, stated and true agree; bars are exact intervals", Across: "stated probability", Up: "should be approved",
 		Ideal: "M" + formatPoint(chartX(0), chartY(0, 1)) + "L" + formatPoint(chartX(1), chartY(1, 1)), Ticks: axisTicks(1),
@@ -137,7 +132,7 @@ func reliabilityChart(bins []Bin) chart {
 	return c
 }
 
-func riskChart(title string, of *RiskCurve) chart {
+func riskChart(title string, of *eval.RiskCurve) chart {
 	top := 0.05
 	for _, p := range of.Points {
 		if p.Risk.Value != nil {

@@ -9,10 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/internal/modules/measure/report"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/internal/term"
-	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
 
@@ -75,7 +76,7 @@ func TestMatrix(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	m, err := eval.ReadMatrix(f)
+	m, err := report.ReadMatrix(f)
 	if err != nil || len(m.Cells) != 4 || m.Cells[2].Run.Results[0].Model != "easy" || m.Cells[2].Run.About.Prompts[0] == m.Cells[3].Run.About.Prompts[0] {
 		t.Fatalf("%v: %+v", err, m.Cells)
 	}
