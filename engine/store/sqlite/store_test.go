@@ -29,8 +29,8 @@ func unsynced(t testing.TB, path string) *sqlite.Store {
 	return s
 }
 
-// TestConformanceOfALoneWriter runs the suite with direct writes from the start.
-func TestConformanceOfALoneWriter(t *testing.T) {
+// TestConformanceOfDirectWrites runs the suite with direct writes from the start.
+func TestConformanceOfDirectWrites(t *testing.T) {
 	if !storetest.Long() {
 		t.Skip("the suite once more; GAVEL_LONG=1 has the time")
 	}

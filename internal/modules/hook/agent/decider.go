@@ -27,7 +27,7 @@ type Calls interface {
 	SettleOverdue(ctx context.Context) (int, error)
 }
 
-// Engine is the engine that a door uses; *engine.Engine implements it.
+// Engine is the engine that a decider uses; *engine.Engine implements it.
 type Engine interface {
 	gate.Subjects
 	Calls
@@ -65,7 +65,7 @@ type Decider struct {
 // NewDecider returns a Door. It does not open the engine.
 func NewDecider(cfg DeciderConfig) *Decider { return &Decider{DeciderConfig: cfg} }
 
-// ruleReader is the principal with which the door itself reads definitions. Whether a gate applies does not
+// ruleReader is the principal with which the decider itself reads definitions. Whether a gate applies does not
 // depend on what a caller may see.
 var ruleReader = engine.Principal{ID: "local:hook", Role: engine.RoleOperator}
 
