@@ -22,7 +22,7 @@ func given(agents, more string) string {
 	return `{"name":"given",` + agents + more + `"initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"transitions":{"back":"a"}}}}`
 }
 
-func TestAgentsMayRollBackWhereTheOperatorLetsThem(t *testing.T) {
+func TestAgentsRollBackOnlyIfAllowed(t *testing.T) {
 	t.Parallel()
 	for agents, may := range map[string]bool{"": false, `{}`: false, `{"rollback":false,"redefine":true,"configureJudge":"set"}`: false, `{"rollback":true}`: true} {
 		t.Run(agents, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestAgentsMayRollBackWhereTheOperatorLetsThem(t *testing.T) {
 }
 
 // In a workflow that an operator shared, only its owner may roll back; the owner of an instance may undo.
-func TestOfASharedWorkflowTheOwnerRollsBack(t *testing.T) {
+func TestOwnerRollsBackSharedWorkflow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.define(agent, simple)
@@ -83,7 +83,7 @@ func TestOfASharedWorkflowTheOwnerRollsBack(t *testing.T) {
 
 // An agent's version of an operator's workflow is open to all agents and trusted no more than its author.
 // The operator can replace it.
-func TestAgentsMayRedefineWhereTheOperatorLetsThem(t *testing.T) {
+func TestAgentsRedefineOnlyIfAllowed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	define := func(p engine.Principal, doc string) (engine.DefineResult, error) {
@@ -141,7 +141,7 @@ func TestAgentsMayRedefineWhereTheOperatorLetsThem(t *testing.T) {
 }
 
 // Redefining a workflow gives an agent no right that the operator's document does not give.
-func TestAgentsGetNoRightByRedefining(t *testing.T) {
+func TestRedefiningGrantsNoRights(t *testing.T) {
 	t.Parallel()
 	const strict = `"judgeConfig":{"strictMode":true,"minConfidence":0.9},"transitionValidators":{"go":"(data) => ({valid: true, confidence: 0.5})"},`
 	all := `{"rollback":true,"redefine":true,"configureJudge":"set"}`
@@ -241,7 +241,7 @@ func TestAgentsGetNoRightByRedefining(t *testing.T) {
 	})
 }
 
-func TestAgentsConfigureTheJudgeAsTheOperatorLetsThem(t *testing.T) {
+func TestAgentsConfigureJudgeOnlyAsAllowed(t *testing.T) {
 	t.Parallel()
 	settings := map[string]workflow.JudgeSettings{
 		"tighten": {MinConfidence: new(0.95)}, "loosen": {StrictMode: new(false)}, "disable": {Enabled: new(false)}, "model": {Model: new("m")},

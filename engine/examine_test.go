@@ -266,9 +266,9 @@ func (f readerFunc) Read(ctx context.Context, caller string, request []byte) ([]
 	return f(ctx, caller, request)
 }
 
-// TestStrangersAreReadElsewhere: the Reader parses definitions that do not come from operators, for their
+// TestUntrustedDefinitionsAreReadInWorker: the Reader parses definitions that do not come from operators, for their
 // caller. An operator's definition, and one that no worker reads, is parsed in this process.
-func TestStrangersAreReadElsewhere(t *testing.T) {
+func TestUntrustedDefinitionsAreReadInWorker(t *testing.T) {
 	var callers []string
 	var fails error
 	b := newBenchWith(t, memory.New(), nil, func(c *engine.Config) {

@@ -63,7 +63,7 @@ func (b *bench) mayEnd(id, said string) engine.FinishResult {
 
 // A stop is refused with the next step, as often as is allowed. Then it is allowed and a review is opened,
 // which blocks no move.
-func TestAStopIsRefusedUntilItIsLetThrough(t *testing.T) {
+func TestStopIsRefusedUntilLimit(t *testing.T) {
 	t.Parallel()
 	b := newFinishBench(t)
 	id := b.start(agent, "fix", `{}`).ID
@@ -137,7 +137,7 @@ func TestStopsAreCountedInEachSession(t *testing.T) {
 }
 
 // Beyond a limit, sessions share one count, so that none is refused forever.
-func TestStopsOfManySessionsHaveAnEnd(t *testing.T) {
+func TestStopsOfManySessionsAreBounded(t *testing.T) {
 	t.Parallel()
 	var s workflow.Stops
 	for i := range 40 {
@@ -153,7 +153,7 @@ func TestStopsOfManySessionsHaveAnEnd(t *testing.T) {
 }
 
 // An agent that can do nothing may end, and gets the reason.
-func TestAnAgentThatCanDoNothingMayEnd(t *testing.T) {
+func TestBlockedAgentMayStop(t *testing.T) {
 	t.Parallel()
 	b := newFinishBench(t)
 	tested := func() string {
@@ -196,7 +196,7 @@ func TestAnAgentThatCanDoNothingMayEnd(t *testing.T) {
 }
 
 // An open call keeps the agent from ending; a call with an unknown outcome does not.
-func TestNoAgentEndsWhileACallIsOpen(t *testing.T) {
+func TestStopIsRefusedWhileCallIsOpen(t *testing.T) {
 	t.Parallel()
 	b := newFinishBench(t)
 	id := b.approved()
@@ -232,7 +232,7 @@ func TestNoAgentEndsWhileACallIsOpen(t *testing.T) {
 }
 
 // An agent that returns after an early end gets the person's decision on it.
-func TestAPersonSaysWhetherTheAgentMayStayAway(t *testing.T) {
+func TestPersonDecidesEarlyStop(t *testing.T) {
 	t.Parallel()
 	b := newFinishBench(t)
 	early := func() (id, review string) {
@@ -277,7 +277,7 @@ func TestAPersonSaysWhetherTheAgentMayStayAway(t *testing.T) {
 }
 
 // Other principals may not ask; a repeated key gets its answer again and counts once.
-func TestAStopIsTheOwnersAndCountsOnce(t *testing.T) {
+func TestStopOfOwnerIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	b := newFinishBench(t)
 	id := b.start(agent, "fix", `{}`).ID
@@ -312,7 +312,7 @@ func TestAStopIsTheOwnersAndCountsOnce(t *testing.T) {
 }
 
 // History and timeline describe stops.
-func TestStopsAreToldInHistoryAndTimeline(t *testing.T) {
+func TestStopsAppearInHistoryAndTimeline(t *testing.T) {
 	t.Parallel()
 	b := newFinishBench(t)
 	id := b.start(agent, "fix", `{}`).ID

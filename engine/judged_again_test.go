@@ -41,7 +41,7 @@ func (b *bench) overtake(meanwhile func()) (judged *atomic.Int32) {
 
 // A request without expectedRevision that was overtaken is judged again on the new state while the action
 // is legal there. Only the last attempt is recorded.
-func TestAnOvertakenMoveIsJudgedAgain(t *testing.T) {
+func TestConflictingMoveIsJudgedAgain(t *testing.T) {
 	t.Parallel()
 	move := func(actions ...string) func(*bench, string) {
 		return func(b *bench, id string) {
@@ -101,7 +101,7 @@ func TestAnOvertakenMoveIsJudgedAgain(t *testing.T) {
 }
 
 // Requests that name no particular state are not lost either: pre-checks, checkpoints, cancellations.
-func TestOtherOvertakenRequests(t *testing.T) {
+func TestOtherConflictingRequests(t *testing.T) {
 	t.Parallel()
 	for name, ask := range map[string]func(b *bench, id string) (engine.Position, error){
 		"validate": func(b *bench, id string) (engine.Position, error) {
@@ -137,7 +137,7 @@ func TestOtherOvertakenRequests(t *testing.T) {
 
 // The number of attempts is limited, more strictly for those that ask a model; each is charged to the
 // quotas.
-func TestTriesOfAnOvertakenMoveAreBounded(t *testing.T) {
+func TestRetriesOfConflictingMoveAreBounded(t *testing.T) {
 	t.Parallel()
 	approval := judge.Verdict{Outcome: judge.Approve, Applied: true, Target: "a", Mode: judge.Enforce, Confidence: 1, Assurance: judge.AssuranceNone, DecidedBy: judge.LayerTransition}
 	tokens := 10
@@ -187,7 +187,7 @@ func TestTriesOfAnOvertakenMoveAreBounded(t *testing.T) {
 }
 
 // A key that another process has answered in the meantime is replayed, not judged again.
-func TestAnOvertakenKeyIsReplayed(t *testing.T) {
+func TestKeyOfConflictingMoveIsReplayed(t *testing.T) {
 	t.Parallel()
 	db := memory.New()
 	b, twin := newBenchOn(t, db), newBenchOn(t, db)
@@ -208,7 +208,7 @@ func TestAnOvertakenKeyIsReplayed(t *testing.T) {
 }
 
 // A model's refusal in an overtaken attempt does not count for the loop guard.
-func TestTheLoopGuardCountsNoOvertakenTry(t *testing.T) {
+func TestLoopGuardIgnoresConflictingAttempts(t *testing.T) {
 	t.Parallel()
 	const flow = `{"name":"judged","initialState":"open","judgeConfig":{"strictMode":true},"states":{
 		"open":{"transitions":{"edit":"open","close":{"target":"closed","requiredFields":["note"],"useLLM":true,"criteria":["the note says what was done"]}}},
@@ -239,7 +239,7 @@ func TestTheLoopGuardCountsNoOvertakenTry(t *testing.T) {
 
 // Overtaken requests of one caller take turns, so that ten of them ask a model at most twice each. No
 // caller waits for another one.
-func TestOvertakenMovesTakeTurns(t *testing.T) {
+func TestConflictingMovesAreSerialized(t *testing.T) {
 	pool()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)

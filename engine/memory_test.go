@@ -367,7 +367,7 @@ func TestLoopGuardIsLiftedForOneInstance(t *testing.T) {
 }
 
 // The same case gets the recorded refusal without a model call, also for another principal.
-func TestTheSameCaseIsNotAskedTwice(t *testing.T) {
+func TestSameCaseIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	j := newJudged(t, memory.New(), "m")
 	first := j.advance(agent, closing(j.start(), "did it"))
@@ -390,7 +390,7 @@ func TestTheSameCaseIsNotAskedTwice(t *testing.T) {
 }
 
 // A replay does not count as a second attempt.
-func TestAReplayCountsOnce(t *testing.T) {
+func TestReplayCountsOnce(t *testing.T) {
 	t.Parallel()
 	j := newJudged(t, memory.New(), "m")
 	req := closing(j.start(), "did it")
@@ -523,7 +523,7 @@ func TestConfigureModel(t *testing.T) {
 }
 
 // A refusal that has to be sealed again after another event counts once.
-func TestARefusalSealedAnewCountsOnce(t *testing.T) {
+func TestResealedRefusalCountsOnce(t *testing.T) {
 	t.Parallel()
 	db := &interrupting{Store: memory.New()}
 	j := newJudged(t, db, "m")
@@ -640,7 +640,7 @@ func TestIdentityAndGuard(t *testing.T) {
 
 // A review that is open only because no model answered is judged when the request is repeated and a model
 // answers. Until then the request joins the same review.
-func TestAModelThatComesBackIsAsked(t *testing.T) {
+func TestRecoveredModelIsAsked(t *testing.T) {
 	t.Parallel()
 	j := newJudgedWith(t, memory.New(), func(_ *judge.ModelConfig, c *engine.Config) { c.ReviewPath = true }, "m")
 	id := j.start()
@@ -663,7 +663,7 @@ func TestAModelThatComesBackIsAsked(t *testing.T) {
 }
 
 // Another judge configuration is another question: an open request is judged again, once.
-func TestAnotherConfigurationIsAskedAgain(t *testing.T) {
+func TestChangedConfigurationIsJudgedAgain(t *testing.T) {
 	t.Parallel()
 	j := newJudgedWith(t, memory.New(), func(_ *judge.ModelConfig, c *engine.Config) { c.ReviewPath = true }, "m")
 	id := j.start()

@@ -275,9 +275,9 @@ func TestMigrateClosesReviews(t *testing.T) {
 	})
 }
 
-// TestMigrateIsTheEndOfTheLine: undo stops at a migration. Only an operator may roll back across it, and
+// TestMigrateEndsUndoHistory: undo stops at a migration. Only an operator may roll back across it, and
 // only to a state that is valid in the new version.
-func TestMigrateIsTheEndOfTheLine(t *testing.T) {
+func TestMigrateEndsUndoHistory(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.define(agent, paperV1)

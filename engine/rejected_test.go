@@ -28,7 +28,7 @@ func (b *bench) rejectedAgain(id, action, data, review string) {
 
 // A question that a person rejected is not put to a person again while it is the same. It is once a
 // relevant part of it has changed.
-func TestARejectedReviewAnswersTheSameRequest(t *testing.T) {
+func TestRejectedReviewAnswersSameRequest(t *testing.T) {
 	t.Parallel()
 	const asked = `{"why":"it is time","token":"secret"}`
 	for name, tt := range map[string]struct {
@@ -112,7 +112,7 @@ func (b *bench) reopened(id, review string) {
 
 // Evidence is fetched again and compared. If it is unchanged, scripts, models and people are not asked
 // again.
-func TestARejectionHoldsUntilTheEvidenceChanges(t *testing.T) {
+func TestRejectionHoldsUntilEvidenceChanges(t *testing.T) {
 	t.Parallel()
 	w := &world{content: `{"v":0}`}
 	b := newReviewBenchOn(t, memory.New(), w)
@@ -136,7 +136,7 @@ func TestARejectionHoldsUntilTheEvidenceChanges(t *testing.T) {
 }
 
 // A model that changes its mind does not overrule a person.
-func TestAModelDoesNotOverruleARejection(t *testing.T) {
+func TestModelDoesNotOverruleRejection(t *testing.T) {
 	t.Parallel()
 	b := newReviewBench(t)
 	b.define(operator, judgedFlow)
@@ -168,7 +168,7 @@ func TestAModelDoesNotOverruleARejection(t *testing.T) {
 
 // Status and the list show rejected reviews with their reason, while the instance is in the state of the
 // request.
-func TestARejectedReviewIsSeen(t *testing.T) {
+func TestRejectedReviewIsVisible(t *testing.T) {
 	t.Parallel()
 	b, id := parkable(t)
 	first := b.parked(agent, id, "release", `{"why":"it is time"}`)
@@ -227,7 +227,7 @@ func TestARejectedReviewIsSeen(t *testing.T) {
 }
 
 // A principal that may not decide a review may not reopen it, and only a rejected review can be reopened.
-func TestWhoReopensWhat(t *testing.T) {
+func TestReopenRights(t *testing.T) {
 	t.Parallel()
 	b, id := parkable(t)
 	reopen := func(p engine.Principal, review string) error {

@@ -50,7 +50,7 @@ type seen struct {
 
 // In any order of operations, an approved move is exactly the one that was shown: at that revision and, if
 // the evidence is fetched again, with the same evidence.
-func TestAReviewIsNeverAppliedToOtherData(t *testing.T) {
+func TestReviewNeverAppliesToOtherData(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &world{content: `{"v":0}`}

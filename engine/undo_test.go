@@ -121,8 +121,8 @@ func TestUndoKeepsTheLineThroughRefusalsAndCheckpoints(t *testing.T) {
 	b.undo(agent, id, "a")
 }
 
-// TestUndoWhoMay tries every caller against every owner.
-func TestUndoWhoMay(t *testing.T) {
+// TestUndoRights tries every caller against every owner.
+func TestUndoRights(t *testing.T) {
 	t.Parallel()
 	const ok, no, none = engine.Code(""), engine.CodeForbidden, engine.CodeUnknownInstance
 	for _, tt := range []struct {
@@ -220,7 +220,7 @@ func TestUndoExpectsItsRevision(t *testing.T) {
 	}
 }
 
-func TestUndoOfWhatHasEnded(t *testing.T) {
+func TestUndoOfEndedInstance(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.define(agent, walkFlow)

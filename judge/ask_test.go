@@ -59,7 +59,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-func TestAskShowsWhatTheDefinitionSays(t *testing.T) {
+func TestQuestionShowsDescriptions(t *testing.T) {
 	t.Parallel()
 	c := askable(`{"documentId":"DOC-7"}`, `{"comments":"fine"}`)
 	c.About = About{Workflow: "about the workflow", State: "about the state", Action: "about the action"}

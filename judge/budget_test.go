@@ -78,7 +78,7 @@ func TestNoBudget(t *testing.T) {
 }
 
 // Many principals do not fill the memory, and none that spent much gains from that.
-func TestBudgetForgetsWhoSpentLeast(t *testing.T) {
+func TestBudgetEvictsLowestSpender(t *testing.T) {
 	t.Parallel()
 	clock := newHand()
 	b := newBudget(2, time.Hour, clock.now)

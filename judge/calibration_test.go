@@ -107,7 +107,7 @@ func TestParseCalibrationsRefuses(t *testing.T) {
 	}
 }
 
-func TestCalibrationsHoldForWhatTheyWereFittedOn(t *testing.T) {
+func TestCalibrationsApplyOnlyToTheirFit(t *testing.T) {
 	t.Parallel()
 	c, err := ParseCalibrations([]byte(fileOf(
 		entryOf("platt", `{"a":-1,"b":0}`),

@@ -422,7 +422,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestDecideCouldNot(t *testing.T) {
+func TestDecideFails(t *testing.T) {
 	t.Parallel()
 	down := errors.New("worker died: " + script.ErrUnavailable.Error())
 	tests := []struct {
@@ -609,7 +609,7 @@ func TestShadowFindsTheRouteOfWhatItWouldRefuse(t *testing.T) {
 	}
 }
 
-func TestOpinionsTellWhoSpokeAndHowLong(t *testing.T) {
+func TestOpinionsNameLayerAndTime(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
 	p, err := judge.New(judge.Config{
@@ -645,7 +645,7 @@ func TestOpinionsTellWhoSpokeAndHowLong(t *testing.T) {
 }
 
 // The layers after the routes, a model included, see one candidate.
-func TestAfterTheRouteThereIsOneCandidate(t *testing.T) {
+func TestRouteLeavesOneCandidate(t *testing.T) {
 	t.Parallel()
 	var saw judge.Case
 	model := modelFunc(func(_ context.Context, c judge.Case) (judge.Opinion, error) {
@@ -685,7 +685,7 @@ func TestContentComesBeforeTheModel(t *testing.T) {
 }
 
 // The model is told which layers have approved, whatever Passed was before.
-func TestTheModelIsToldWhoPassed(t *testing.T) {
+func TestModelSeesPassedLayers(t *testing.T) {
 	t.Parallel()
 	var saw judge.Case
 	model := modelFunc(func(_ context.Context, c judge.Case) (judge.Opinion, error) {
@@ -703,7 +703,7 @@ func TestTheModelIsToldWhoPassed(t *testing.T) {
 	}
 }
 
-func TestReasoningTellsWhatToDo(t *testing.T) {
+func TestReasoningNamesNextStep(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string

@@ -53,12 +53,12 @@ func (e evidence) Weigh(ctx context.Context, c Case) (Opinion, error) {
 }
 
 // fetchAll fetches in parallel; duplicate questions are fetched once.
-func (l evidence) fetchAll(ctx context.Context, c Case) ([]Evidence, error) {
+func (e evidence) fetchAll(ctx context.Context, c Case) ([]Evidence, error) {
 	out := make([]Evidence, len(c.Evidence))
 	group, ctx := errgroup.WithContext(ctx)         // after a failure nothing can be decided
 	first, twins := map[string]int{}, map[int]int{} // by question; by index of the duplicate
 	for i, r := range c.Evidence {
-		if at := slices.IndexFunc(c.RecentEvidence, func(e Evidence) bool { return e.Name == r.Name && e.Failure == "" }); at >= 0 {
+		if at := slices.IndexFunc(c.RecentEvidence, func(item Evidence) bool { return item.Name == r.Name && item.Failure == "" }); at >= 0 {
 			out[i] = c.RecentEvidence[at]
 			continue
 		}
@@ -69,7 +69,7 @@ func (l evidence) fetchAll(ctx context.Context, c Case) ([]Evidence, error) {
 		}
 		first[key] = i
 		group.Go(func() (err error) {
-			out[i], err = l.fetchOne(ctx, c, r)
+			out[i], err = e.fetchOne(ctx, c, r)
 			return err
 		})
 	}
@@ -83,43 +83,43 @@ func (l evidence) fetchAll(ctx context.Context, c Case) ([]Evidence, error) {
 	return out, nil
 }
 
-func (l evidence) fetchOne(ctx context.Context, c Case, r EvidenceRequest) (Evidence, error) {
-	e := Evidence{
+func (e evidence) fetchOne(ctx context.Context, c Case, r EvidenceRequest) (Evidence, error) {
+	item := Evidence{
 		Name: r.Name, Source: r.Source, Required: r.Required, Arguments: r.MaskedArguments, MaxAge: r.MaxAge,
 		At: c.Now,
 	}
-	if e.At.IsZero() {
-		e.At = l.clock().UTC().Truncate(time.Microsecond)
+	if item.At.IsZero() {
+		item.At = e.clock().UTC().Truncate(time.Microsecond)
 	}
-	if e.Arguments == nil {
-		e.Arguments = r.Arguments
+	if item.Arguments == nil {
+		item.Arguments = r.Arguments
 	}
 	if r.Unproven {
-		e.Failure, e.Detail = FailureUnproven, "Its arguments come from the context, which no instance vouches for."
-		return e, nil
+		item.Failure, item.Detail = FailureUnproven, "Its arguments come from the context, which no instance vouches for."
+		return item, nil
 	}
-	if l.fetcher == nil {
-		e.Failure, e.Detail = FailureNotConfigured, "No source of evidence is configured."
-		return e, nil
+	if e.fetcher == nil {
+		item.Failure, item.Detail = FailureNotConfigured, "No source of evidence is configured."
+		return item, nil
 	}
 	r.Caller, r.Principal, r.Role = c.caller(), c.Principal, c.Role
-	begun := l.clock()
-	found, err := l.fetcher.Fetch(ctx, r, c.Precheck)
-	e.Took = max(l.clock().Sub(begun), 0)
+	begun := e.clock()
+	found, err := e.fetcher.Fetch(ctx, r, c.Precheck)
+	item.Took = max(e.clock().Sub(begun), 0)
 	if err != nil {
-		return e, err
+		return item, err
 	}
-	e.Failure, e.Detail, e.Truncated = found.Failure, cleanText(found.Detail, maxDetail), found.Truncated
-	if e.Tree = found.Tree; !found.At.IsZero() {
-		e.At, e.Took = found.At.UTC().Truncate(time.Microsecond), found.Took
+	item.Failure, item.Detail, item.Truncated = found.Failure, cleanText(found.Detail, maxDetail), found.Truncated
+	if item.Tree = found.Tree; !found.At.IsZero() {
+		item.At, item.Took = found.At.UTC().Truncate(time.Microsecond), found.Took
 	}
-	if e.Failure == "" && (!json.Valid(found.Content) || !utf8.Valid(found.Content)) {
-		e.Failure, e.Detail = FailureMalformed, "The source did not answer with JSON."
+	if item.Failure == "" && (!json.Valid(found.Content) || !utf8.Valid(found.Content)) {
+		item.Failure, item.Detail = FailureMalformed, "The source did not answer with JSON."
 	}
-	if e.Failure != "" {
-		return e, nil
+	if item.Failure != "" {
+		return item, nil
 	}
-	return e.withContent(c, found)
+	return item.withContent(c, found)
 }
 
 // withContent adds the result: plain for scripts, masked for everyone else.

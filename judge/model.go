@@ -382,14 +382,14 @@ func hashPart(h hash.Hash, text string) {
 	h.Write([]byte(text))
 }
 
-func (a *ModelRecord) recordReply(q question, r llm.Reply) {
-	a.Model = cmp.Or(r.Model, a.Model)
-	a.Reported, a.Fingerprint = q.clean(r.Reported, maxLabel), q.clean(r.Fingerprint, maxLabel)
-	a.Endpoint, a.Rung = q.clean(r.Endpoint, maxLabel), string(r.Rung)
-	a.Lenient, a.Reasked, a.CacheHit, a.Shared = r.Lenient, r.Reasked, r.CacheHit, r.Shared
-	a.Calls, a.Breaker = max(r.Calls, 0), r.Breaker
-	a.Stated = clampUnit(r.Answer.Confidence)
-	a.recordCost(r.Usage, r.CostUSD)
+func (r *ModelRecord) recordReply(q question, reply llm.Reply) {
+	r.Model = cmp.Or(reply.Model, r.Model)
+	r.Reported, r.Fingerprint = q.clean(reply.Reported, maxLabel), q.clean(reply.Fingerprint, maxLabel)
+	r.Endpoint, r.Rung = q.clean(reply.Endpoint, maxLabel), string(reply.Rung)
+	r.Lenient, r.Reasked, r.CacheHit, r.Shared = reply.Lenient, reply.Reasked, reply.CacheHit, reply.Shared
+	r.Calls, r.Breaker = max(reply.Calls, 0), reply.Breaker
+	r.Stated = clampUnit(reply.Answer.Confidence)
+	r.recordCost(reply.Usage, reply.CostUSD)
 }
 
 func (r *ModelRecord) recordCost(u *llm.Usage, usd *float64) {

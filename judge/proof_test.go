@@ -101,7 +101,7 @@ func TestEvidenceOnly(t *testing.T) {
 	}
 }
 
-func TestAQuoteCountsOnce(t *testing.T) {
+func TestQuoteCountsOnce(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ first, second, why string }{
 		{"Ann Lee", `"reviewer":"Ann Lee"`, "its quote already proves c1"},

@@ -146,7 +146,7 @@ func convinced(a llm.Answer, ids []string) bool {
 
 // Whatever the model, its memory and the network do: the layer's judgement only restricts, follows
 // from the answers by code, and leaves a matching lesson.
-func TestWhateverTheModelDoes(t *testing.T) {
+func TestArbitraryModelReplies(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c, ops := drawBench(t)

@@ -112,7 +112,7 @@ func TestOneTripGivesTheVerdictOfTwo(t *testing.T) {
 
 // A caller that is quarantined because its data harmed another owner's script gets that error when the
 // script is next to run, but a violation is reported first.
-func TestAHeldCallerStillLearnsOfViolations(t *testing.T) {
+func TestQuarantinedCallerGetsViolations(t *testing.T) {
 	t.Parallel()
 	pool, err := script.NewPool(script.Config{ScriptStrikes: 1, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -40,7 +40,7 @@ func TestBlankFields(t *testing.T) {
 }
 
 // A single visible character makes a blank text not blank.
-func TestBlankAndSeen(t *testing.T) {
+func TestBlankAndVisible(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		blank := rapid.StringOf(rapid.RuneFrom([]rune(" \t\u00a0\u200b\u3164\ufeff\u2800\u0301"))).Draw(t, "blank")

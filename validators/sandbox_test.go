@@ -32,8 +32,8 @@ func sandbox(t testing.TB, limits script.Config) *script.Pool {
 	return pool
 }
 
-// TestSameFindingsHereAndThere: a schema gives the same findings in this process and in the sandbox.
-func TestSameFindingsHereAndThere(t *testing.T) {
+// TestFindingsMatchInSandbox: a schema gives the same findings in this process and in the sandbox.
+func TestFindingsMatchInSandbox(t *testing.T) {
 	t.Parallel()
 	c := validators.NewCompiler(sandbox(t, patient), validators.Options{})
 	checks := validators.Checks{Schema: json.RawMessage(`{"required":["a","é/~"],"properties":{"n":{"type":"integer"},"d":{"format":"date"}},"additionalProperties":false}`)}
@@ -62,7 +62,7 @@ func TestSameFindingsHereAndThere(t *testing.T) {
 	}
 }
 
-func TestBadSchemaHereAndThere(t *testing.T) {
+func TestBadSchemaMatchesInSandbox(t *testing.T) {
 	t.Parallel()
 	c := validators.NewCompiler(sandbox(t, patient), validators.Options{})
 	for _, schema := range []string{`{"properties":{"a":{"type":"strnig"}}}`, `{"$ref":"https://example.com/x"}`, `{"properties":{"a":{"pattern":"(?=x)"}}}`, `{"items":{"minimum":"1"}}`} {

@@ -13,9 +13,9 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )
 
-// TestADriftIsSeen: a judge approves a bad twin that it is known to refuse. The log, the metrics and readiness show
+// TestDriftIsReported: a judge approves a bad twin that it is known to refuse. The log, the metrics and readiness show
 // that, and the judge keeps working.
-func TestADriftIsSeen(t *testing.T) {
+func TestDriftIsReported(t *testing.T) {
 	t.Parallel()
 	endpoint := httptest.NewServer(llmtest.New(llmtest.OpenAI(), llmtest.Gullible))
 	t.Cleanup(endpoint.Close)

@@ -184,7 +184,7 @@ func airlineRate(k int, r eval.Rate) string {
 	if r.N == 0 {
 		return "none"
 	}
-	exact := eval.ClopperPearson(k, r.N, 0.95)
+	exact := eval.NewRate(k, r.N, float64(r.N), 0.95)
 	low, high := r.Low, r.High
 	if k != r.K { // k counts the misses
 		low, high = 1-r.High, 1-r.Low

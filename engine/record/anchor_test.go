@@ -24,7 +24,7 @@ const (
 	exampleNote     = exampleText + "\n— PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n"
 )
 
-func TestNotesAreThoseOfOthers(t *testing.T) {
+func TestNotesMatchOtherImplementations(t *testing.T) {
 	s, err := record.NewSigner(exampleSigner + "\n")
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestOnlyTheKeyOpensANote(t *testing.T) {
 }
 
 // A file of notes may be cut off in the middle of one.
-func TestNoteThatWasCutShort(t *testing.T) {
+func TestTruncatedNoteIsRejected(t *testing.T) {
 	note, err := signer(t, "a").Sign("text\n")
 	if err != nil {
 		t.Fatal(err)

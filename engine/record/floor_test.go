@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-func TestAHistoryWithoutItsBeginning(t *testing.T) {
+func TestFoldTruncatedHistory(t *testing.T) {
 	h := sample(t)
 	for cut := 1; cut < len(h.events); cut++ {
 		floor, rest := h.after[cut-1], h.events[cut:]

@@ -55,7 +55,7 @@ func slowRoot(leaves [][]byte) record.TreeHash {
 	return sha256.Sum256(append(append([]byte{1}, left[:]...), right[:]...))
 }
 
-func TestTreeGoesOnFromItsPeaks(t *testing.T) {
+func TestTreeResumesFromPeaks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		leaves := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 8), 0, 70).Draw(t, "leaves")
 		cut := rapid.IntRange(0, len(leaves)).Draw(t, "cut")

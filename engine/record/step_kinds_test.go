@@ -29,8 +29,8 @@ func begun(h *history) {
 	h.seal(e, nil)
 }
 
-// TestWhatTheRarerKindsDo checks the instance after each of them.
-func TestWhatTheRarerKindsDo(t *testing.T) {
+// TestFoldRareKinds checks the instance after each of them.
+func TestFoldRareKinds(t *testing.T) {
 	tests := map[string]struct {
 		event    record.Event
 		restores int64
@@ -189,7 +189,7 @@ func TestImportedCheckpoint(t *testing.T) {
 	}
 }
 
-func TestSealRefusesIllegalRarerKinds(t *testing.T) {
+func TestSealRejectsIllegalRareKinds(t *testing.T) {
 	hash := strings.Repeat("a", 64)
 	ended := func(h *history) {
 		begun(h)

@@ -51,7 +51,7 @@ func (h *history) line() record.UndoHistory {
 	return l
 }
 
-func TestLine(t *testing.T) {
+func TestUndoHistory(t *testing.T) {
 	go1 := func(h *history) { h.seal(advanced("go", "b", `{}`), nil) } // to revision 2
 	go2 := func(h *history) { h.seal(advanced("on", "c", `{}`), nil) } // to revision 3
 	step := func(kind record.Kind, to int64) func(*history) {
@@ -106,7 +106,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-func TestLineTellsWhatLiesBetween(t *testing.T) {
+func TestUndoHistoryListsMovesBetween(t *testing.T) {
 	h := &history{tb: t}
 	h.seal(started(`{}`), nil)                      // 1
 	h.seal(advanced("one", "b", `{}`), nil)         // 2
@@ -132,8 +132,8 @@ func TestLineTellsWhatLiesBetween(t *testing.T) {
 	}
 }
 
-// TestLineOfTheRest reads a history whose beginning was removed.
-func TestLineOfTheRest(t *testing.T) {
+// TestUndoHistoryOfTruncatedInstance reads a history whose beginning was removed.
+func TestUndoHistoryOfTruncatedInstance(t *testing.T) {
 	h := &history{tb: t}
 	h.seal(started(`{}`), nil)              // 1
 	h.seal(advanced("one", "b", `{}`), nil) // 2
@@ -147,7 +147,7 @@ func TestLineOfTheRest(t *testing.T) {
 	}
 }
 
-func TestReadLineFails(t *testing.T) {
+func TestReadUndoHistoryFails(t *testing.T) {
 	boom := errors.New("boom")
 	var failing iter.Seq2[record.Event, error] = func(yield func(record.Event, error) bool) { yield(record.Event{}, boom) }
 	if _, err := record.ReadUndoHistory(failing); !errors.Is(err, boom) {
@@ -162,9 +162,9 @@ type twoStacks struct {
 	then       map[int64]twoStacks // the stacks at each revision, since the last migration
 }
 
-// TestLineIsTwoStacks plays random moves, undos, redos and rollbacks, and compares the result with
+// TestUndoHistoryIsTwoStacks plays random moves, undos, redos and rollbacks, and compares the result with
 // two stacks of contexts.
-func TestLineIsTwoStacks(t *testing.T) {
+func TestUndoHistoryIsTwoStacks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := &history{tb: t}
 		h.seal(started(`{}`), nil)
@@ -222,8 +222,8 @@ func TestLineIsTwoStacks(t *testing.T) {
 	})
 }
 
-// TestLineOfTheNewest: the newest events alone give no answer that the whole history does not give.
-func TestLineOfTheNewest(t *testing.T) {
+// TestUndoHistoryOfNewestEvents: the newest events alone give no answer that the whole history does not give.
+func TestUndoHistoryOfNewestEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := &history{tb: t}
 		h.seal(started(`{}`), nil)
@@ -290,7 +290,7 @@ func actions(moves []record.Move) (out []string) {
 }
 
 // A line is held in memory, so of each move it keeps only the sources of its evidence.
-func TestLineHoldsLittle(t *testing.T) {
+func TestUndoHistoryHoldsLittle(t *testing.T) {
 	h := &history{tb: t}
 	h.seal(started(`{}`), nil)
 	e := advanced("go", "b", `{"big":"x"}`)

@@ -384,7 +384,7 @@ func (m moving) view(ctx context.Context) (rows.View, error) {
 	return m.OpenView(ctx)
 }
 
-func TestStoreThatMoves(t *testing.T) {
+func TestCopyOfChangingStore(t *testing.T) {
 	dir := t.TempDir()
 	from := mustOpen(t, sqliteAt(filepath.Join(dir, "from.db")))
 	defer closeAll(t, from)
@@ -418,7 +418,7 @@ func TestStoreThatMoves(t *testing.T) {
 }
 
 // A view shows the state at one moment, whatever is committed while its tables are read.
-func TestViewIsOfOneMoment(t *testing.T) {
+func TestViewIsConsistent(t *testing.T) {
 	server := pgtest.Shared(t)
 	schema := fmt.Sprintf("view_%d", os.Getpid())
 	t.Cleanup(func() { server.Exec(t, `DROP SCHEMA IF EXISTS `+schema+` CASCADE`) })
@@ -456,7 +456,7 @@ func count(t *testing.T, list iter.Seq2[rows.Row, error]) (n int) {
 }
 
 // Copies to targets that are already in use fail.
-func TestPlacesThatAreTaken(t *testing.T) {
+func TestOccupiedTargetIsRejected(t *testing.T) {
 	server := pgtest.Shared(t)
 	ctx := t.Context()
 	name := func(what string) string {

@@ -178,7 +178,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-func TestRunTellsWhyItCouldNot(t *testing.T) {
+func TestRunReportsWhyItFailed(t *testing.T) {
 	f, err := suite.Parse("a/x.test.yaml", []byte("workflow: ../flow.json\ntests:\n- {name: a, steps: []}\n"))
 	if err != nil || f.Definition() != "flow.json" {
 		t.Fatalf("%v, %s", err, f.Definition())

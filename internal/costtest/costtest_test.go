@@ -12,7 +12,7 @@ func (*failures) Helper() {}
 
 func (f *failures) Errorf(format string, args ...any) { *f = append(*f, fmt.Sprintf(format, args...)) }
 
-func TestBoundTellsGarbageFromWhatIsHeld(t *testing.T) {
+func TestCheckBoundIgnoresGarbage(t *testing.T) {
 	const many = 4 << 10 // blocks of 8 KiB: twice what a text of 16 KiB may hold
 	for name, c := range map[string]struct {
 		held int

@@ -274,7 +274,7 @@ func TestLinesBelongToGatesOnOtherTools(t *testing.T) {
 }
 
 // Only a line that is exactly the gate's command shows how that command ended.
-func TestSettles(t *testing.T) {
+func TestIsConclusive(t *testing.T) {
 	t.Parallel()
 	cfg := mustParse(t, `gates: [{tool: "builtin:shell", workflow: w, states: s, success: x, when: [{program: make, args: [test]}, {program: git, args: [tag, "v*"]}]}]`)
 	for line, want := range map[string]bool{

@@ -49,15 +49,15 @@ type counts struct {
 	Skipped  int `xml:"skipped,attr"`
 }
 
-func (n *counts) add(c Case) {
-	n.Tests++
+func (c *counts) add(item Case) {
+	c.Tests++
 	switch {
-	case c.Failure != nil:
-		n.Failures++
-	case c.Error != nil:
-		n.Errors++
-	case c.Skipped != nil:
-		n.Skipped++
+	case item.Failure != nil:
+		c.Failures++
+	case item.Error != nil:
+		c.Errors++
+	case item.Skipped != nil:
+		c.Skipped++
 	}
 }
 

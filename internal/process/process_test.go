@@ -41,7 +41,7 @@ func run(t *testing.T, ctx context.Context, w *Watcher, script string) string { 
 }
 
 // A watcher that has died or never started affects no result.
-func TestWatcherIsGone(t *testing.T) {
+func TestWatcherDied(t *testing.T) {
 	for name, c := range map[string]struct {
 		watcher string
 		kill    bool
@@ -66,7 +66,7 @@ func TestWatcherIsGone(t *testing.T) {
 }
 
 // A process group that was removed is not killed when the line closes, because its id may have been reused.
-func TestWatchEndsWhatIsLeft(t *testing.T) {
+func TestWatchEndsRemainingGroups(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var pids []string

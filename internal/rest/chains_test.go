@@ -22,7 +22,7 @@ func (o *oneRun) services() map[string]any {
 
 var aRun = chain.RunView{
 	Run: "run-1", Chain: "tour", Status: chain.StatusPaused, Principal: "ada", Instance: "wf-1", Started: time.Unix(1, 0).UTC(), Ended: time.Unix(2, 0).UTC(),
-	Note:    &chain.RunNote{Paused: true, By: "eve", Why: "lunch", At: time.Unix(1, 0).UTC()},
+	Note:    chain.RunNote{Paused: true, By: "eve", Why: "lunch", At: time.Unix(1, 0).UTC()},
 	Waiting: []chain.RunQuestion{{Kind: "step", Key: "pay", Step: "pay", Server: "bank", Name: "transfer", Since: time.Unix(1, 0).UTC(), Review: "rev-1"}},
 	Output:  json.RawMessage(`{"n":1.50}`), Error: &chain.RunError{Code: "tool_error", Message: "no", Step: "pay", Key: "pay", MayHaveRun: true},
 	Steps: []chain.RunStep{{Key: "list", Op: "call", Status: chain.StatusDone, Started: time.Unix(1, 0).UTC(), Ended: time.Unix(2, 0).UTC(), Error: &chain.RunError{Code: "x", Message: "y"}}},

@@ -32,8 +32,8 @@ func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
 	}
 }
 
-// TestCrowdLeavesTheOthersAlone: an owner that uses less than an equal share keeps all its entries.
-func TestCrowdLeavesTheOthersAlone(t *testing.T) {
+// TestBusyOwnerEvictsOnlyItself: an owner that uses less than an equal share keeps all its entries.
+func TestBusyOwnerEvictsOnlyItself(t *testing.T) {
 	c := sharedcache.New[string, int](1000, 250)
 	c.Put("quiet", "operator", 90, 1)
 	for i := range 10_000 {

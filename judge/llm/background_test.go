@@ -11,7 +11,7 @@ import (
 
 // A background question does not block decisions: it is cancelled by the first one that finds no free place,
 // and never waits in line.
-func TestBackgroundMakesWay(t *testing.T) {
+func TestBackgroundYields(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{do: func(ctx context.Context, _ int, req Request) (Reply, error) {

@@ -125,7 +125,7 @@ func TestWhatOpensABreaker(t *testing.T) {
 
 // A breaker never gets stuck, even if probes and concurrent questions hang, are cancelled or panic. A
 // recovered endpoint answers after one more breakerOpen.
-func TestABreakerIsNeverStuck(t *testing.T) {
+func TestBreakerRecovers(t *testing.T) {
 	t.Parallel()
 	behaviours := []string{"answer", "fail", "nothing", "hang", "leave", "panic"}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -204,7 +204,7 @@ func TestTheWindowSlides(t *testing.T) {
 
 // A question that waited for a place does not call an endpoint that was found dead or asked for a pause in the
 // meantime.
-func TestSecondLook(t *testing.T) {
+func TestRecheckAfterWait(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		says *Error

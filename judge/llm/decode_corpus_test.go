@@ -118,7 +118,7 @@ func (c completionCase) check(t *testing.T) {
 
 // A failure that the case can cause is never attributed to the endpoint, however the endpoint words it. Links
 // in a message are not mistaken for parameters.
-func TestModerationIsTheCasesFault(t *testing.T) {
+func TestModerationIsBlamedOnTheCase(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]llm.Exchange{
 		"OpenRouter":        {Status: 403, Body: `{"error":{"code":403,"message":"Your input was flagged","metadata":{"reasons":["violence"],"flagged_input":"x"}}}`},

@@ -21,7 +21,7 @@ func isOutage(err error) bool {
 
 // A provider allows ten requests a minute. To the caller that used them up, the provider is busy for as long
 // as it refuses; to a caller that did not contribute, it has an outage.
-func TestWhoTookPartInALimit(t *testing.T) {
+func TestLimitContributors(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]Error{
 		"429": {Class: ClassRateLimited}, "429 with Retry-After": {Class: ClassRateLimited, RetryAfter: 40 * time.Second},
@@ -63,7 +63,7 @@ func TestWhoTookPartInALimit(t *testing.T) {
 }
 
 // Concurrent requests count as contributions, including those that their caller cancelled.
-func TestPartOfWhatIsUnderWay(t *testing.T) {
+func TestRunningRequestsContribute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{do: func(ctx context.Context, n int, _ Request) (Reply, error) {
@@ -91,7 +91,7 @@ func TestPartOfWhatIsUnderWay(t *testing.T) {
 }
 
 // Questions to any model of a host contribute to its limit.
-func TestPartAtAnotherModelOfTheHost(t *testing.T) {
+func TestOtherModelOfHostContributes(t *testing.T) {
 	t.Parallel()
 	f := &fake{do: func(_ context.Context, _ int, req Request) (Reply, error) {
 		if req.Model == "b" {
@@ -115,7 +115,7 @@ func TestPartAtAnotherModelOfTheHost(t *testing.T) {
 
 // One principal may ask immediately or after a pause, ask slow questions, and cancel. The endpoint limits
 // requests but is never down. No sequence of these moves may look like an outage to that principal.
-func TestNobodyBringsAboutAnOutage(t *testing.T) {
+func TestOneCallerCausesNoOutage(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		type move struct {

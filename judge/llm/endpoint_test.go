@@ -165,7 +165,7 @@ func TestCutOffByItsTokens(t *testing.T) {
 	}
 }
 
-func TestErrorsAreSigned(t *testing.T) {
+func TestErrorsNameModelAndEndpoint(t *testing.T) {
 	t.Parallel()
 	for status, class := range map[int]Class{
 		401: ClassAuth, 404: ClassNotFound, 429: ClassRateLimited, 500: ClassUpstream,
@@ -184,7 +184,7 @@ func TestErrorsAreSigned(t *testing.T) {
 	}
 }
 
-func TestWrongPathSaysWhatWasCalledAndWhatToTry(t *testing.T) {
+func TestNotFoundNamesURLAndAlternatives(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
 		base, called string
@@ -389,7 +389,7 @@ type broken struct{}
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // Cancellation by the caller is not mistaken for a slow endpoint, but our own time limits count.
-func TestWhoEndedTheContext(t *testing.T) {
+func TestContextErrorNamesItsSource(t *testing.T) {
 	t.Parallel()
 	ours := &Error{Class: ClassTimeout, Message: "no answer within 10s"}
 	cases := []struct {

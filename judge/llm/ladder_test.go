@@ -343,7 +343,7 @@ func TestPoorAnswersStepDown(t *testing.T) {
 }
 
 // Results for an outdated manner change nothing.
-func TestLateNewsOfTheLadder(t *testing.T) {
+func TestLateReplyDoesNotChangeTheLadder(t *testing.T) {
 	t.Parallel()
 	lower := func(at manner) (manner, bool) { return at.nextLower() }
 	l := newLadder(manner{rung: RungJSONSchema}, false)
@@ -500,7 +500,7 @@ func TestNegotiatorLost(t *testing.T) {
 	}
 }
 
-func TestOldKnowledgeIsTriedAgain(t *testing.T) {
+func TestStaleCapabilitiesAreRetried(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := &picky{t: t, refuses: []string{"response_format", "seed"}, after: time.Second}

@@ -68,7 +68,7 @@ func TestLatch(t *testing.T) {
 }
 
 // Only the probe's own end ends the probe, not that of an earlier question.
-func TestAStragglerEndsNoProbe(t *testing.T) {
+func TestLateReplyEndsNoProbe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := &latch{}

@@ -119,7 +119,7 @@ func TestSharedFailures(t *testing.T) {
 }
 
 // If all callers have left, the call still ends and is counted.
-func TestASharedCallOutlivesNobodyForLong(t *testing.T) {
+func TestSharedCallEndsWithItsLastCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{do: hanging}
@@ -139,7 +139,7 @@ func TestASharedCallOutlivesNobodyForLong(t *testing.T) {
 }
 
 // A panic reaches the calling goroutine, which may recover; it does not end the process.
-func TestAPanicIsTheCallers(t *testing.T) {
+func TestPanicReachesTheCaller(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", "k"} {
 		c := clientOver(t, Config{}, &fake{do: answering})

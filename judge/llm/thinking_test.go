@@ -121,7 +121,7 @@ func TestThinkingOnTheWire(t *testing.T) {
 	}
 }
 
-func TestThinkingChangesWhatElseIsSent(t *testing.T) {
+func TestThinkingChangesOtherParameters(t *testing.T) {
 	t.Parallel()
 	on := sentBy(t, mustEndpoint(t, Model{ID: "m", BaseURL: "https://api.anthropic.com", Thinking: "low"}, Config{MaxTokens: 100}), testRequest())
 	for _, absent := range []string{"temperature", "tools", "tool_choice"} {

@@ -90,7 +90,7 @@ func TestBrains(t *testing.T) {
 }
 
 // Every fault gives the class that it declares.
-func TestFaultsAreWhatTheySay(t *testing.T) {
+func TestFaultsMatchTheirClass(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, f := range llmtest.Faults() {

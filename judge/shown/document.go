@@ -150,30 +150,30 @@ func (r renderer) shorten(s string) string {
 
 // writeString writes a JSON string. In addition to what JSON requires, it escapes < and >, which
 // markers consist of, and every invisible character.
-func (w renderer) writeString(s string) {
-	w.WriteByte('"')
-	for _, r := range s {
+func (r renderer) writeString(s string) {
+	r.WriteByte('"')
+	for _, char := range s {
 		switch {
-		case r == '"' || r == '\\':
-			w.WriteByte('\\')
-			w.WriteRune(r)
-		case r == '\n':
-			w.WriteString(`\n`)
-		case r == '\t':
-			w.WriteString(`\t`)
-		case r == '\r':
-			w.WriteString(`\r`)
-		case r < ' ' || r == '<' || r == '>' || prompts.Hidden(r):
-			if a, b := utf16.EncodeRune(r); a != utf8.RuneError {
-				fmt.Fprintf(w, `\u%04x\u%04x`, a, b)
+		case char == '"' || char == '\\':
+			r.WriteByte('\\')
+			r.WriteRune(char)
+		case char == '\n':
+			r.WriteString(`\n`)
+		case char == '\t':
+			r.WriteString(`\t`)
+		case char == '\r':
+			r.WriteString(`\r`)
+		case char < ' ' || char == '<' || char == '>' || prompts.Hidden(char):
+			if a, b := utf16.EncodeRune(char); a != utf8.RuneError {
+				fmt.Fprintf(r, `\u%04x\u%04x`, a, b)
 			} else {
-				fmt.Fprintf(w, `\u%04x`, r)
+				fmt.Fprintf(r, `\u%04x`, char)
 			}
 		default:
-			w.WriteRune(r)
+			r.WriteRune(char)
 		}
 	}
-	w.WriteByte('"')
+	r.WriteByte('"')
 }
 
 // formatCutNote returns the note that replaces the removed part.

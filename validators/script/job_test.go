@@ -15,7 +15,7 @@ func newJob(t *testing.T, p *Pool, op Op, scripts ...Script) *job {
 }
 
 // A timeout for which the machine is to blame is inconclusive: the script runs once more, whoever owns it.
-func TestAStarvedScriptIsAskedAgain(t *testing.T) {
+func TestStarvedScriptIsRetried(t *testing.T) {
 	t.Parallel()
 	p, err := NewPool(Config{})
 	if err != nil {
@@ -45,7 +45,7 @@ func TestAStarvedScriptIsAskedAgain(t *testing.T) {
 
 // A kill during a check counts against the script only if it happens twice, because the rejection of a
 // definition is remembered for long.
-func TestACheckThatWasKilledIsAskedAgain(t *testing.T) {
+func TestKilledCheckIsRetried(t *testing.T) {
 	t.Parallel()
 	p, err := NewPool(Config{})
 	if err != nil {

@@ -47,7 +47,7 @@ func TestWorkersStartOnUse(t *testing.T) {
 	eventually(t, "a warm pool starts a worker", func() bool { return warm.Stats().Workers == 1 })
 }
 
-func TestAWorkerIsReplacedForAge(t *testing.T) {
+func TestOldWorkerIsReplaced(t *testing.T) {
 	p := newPool(t, script.Config{Recycle: 3})
 	for range 10 {
 		if !one(t, p, yes, `{}`).Valid {
@@ -59,7 +59,7 @@ func TestAWorkerIsReplacedForAge(t *testing.T) {
 	}
 }
 
-func TestASpareIsKeptOnceWorkersDie(t *testing.T) {
+func TestSpareIsKeptAfterDeaths(t *testing.T) {
 	p := newPool(t, script.Config{Workers: 1})
 	one(t, p, explode, `{}`)
 	eventually(t, "a spare", func() bool { return p.Idle() == 1 })
@@ -237,7 +237,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-func TestNoWorkerToBeHad(t *testing.T) {
+func TestNoWorkerAvailable(t *testing.T) {
 	for path, want := range map[string]string{
 		"/nonexistent/worker": "no such file",
 		"/bin/true":           "must begin with worker.Main(",
@@ -462,8 +462,8 @@ func TestIdleWorkersEnd(t *testing.T) {
 	}
 }
 
-// TestCheckerDoesNotStay: the worker that checked the definitions at startup ends.
-func TestCheckerDoesNotStay(t *testing.T) {
+// TestIdleCheckerEnds: the worker that checked the definitions at startup ends.
+func TestIdleCheckerEnds(t *testing.T) {
 	p := newPool(t, script.Config{})
 	if _, err := p.Check(t.Context(), "o", script.Owner{ID: "o"}, validators(yes)); err != nil {
 		t.Fatal(err)

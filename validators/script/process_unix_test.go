@@ -12,9 +12,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
-// TestWorkersStandApart: an interrupt from the terminal reaches only the gateway, which ends its workers after
+// TestWorkersAreIsolated: an interrupt from the terminal reaches only the gateway, which ends its workers after
 // it has answered its callers.
-func TestWorkersStandApart(t *testing.T) {
+func TestWorkersAreIsolated(t *testing.T) {
 	p := newPool(t, script.Config{})
 	one(t, p, yes, `{}`)
 	for _, pid := range p.WorkerPIDs() {
@@ -24,9 +24,9 @@ func TestWorkersStandApart(t *testing.T) {
 	}
 }
 
-// TestReadEndsThoughItsWorkerStands: this process enforces the limit too, because a document may have taken
+// TestReadEndsWithStuckWorker: this process enforces the limit too, because a document may have taken
 // over the worker.
-func TestReadEndsThoughItsWorkerStands(t *testing.T) {
+func TestReadEndsWithStuckWorker(t *testing.T) {
 	p := newPool(t, script.Config{Read: 100 * time.Millisecond})
 	if _, err := p.Read(t.Context(), "agent", []byte("say hello")); err != nil {
 		t.Fatal(err)

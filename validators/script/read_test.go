@@ -88,8 +88,8 @@ func TestReadEndsWithItsCaller(t *testing.T) {
 	}
 }
 
-// TestReportIsHeldToItsForm: a message must be exactly one report.
-func TestReportIsHeldToItsForm(t *testing.T) {
+// TestMalformedReportIsRejected: a message must be exactly one report.
+func TestMalformedReportIsRejected(t *testing.T) {
 	r := script.Report{ID: 7, Leaving: true, Answer: []byte("x")}
 	frame := r.AppendTo(nil)
 	var got script.Report

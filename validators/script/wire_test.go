@@ -101,8 +101,8 @@ func TestOutcomeRoundTrip(t *testing.T) {
 	})
 }
 
-// TestOutcomeFromALiar: Decode rejects or cleans the messages of a worker under foreign control.
-func TestOutcomeFromALiar(t *testing.T) {
+// TestForgedOutcome: Decode rejects or cleans the messages of a worker under foreign control.
+func TestForgedOutcome(t *testing.T) {
 	good := Outcome{ID: 1, Last: true, Result: Result{Code: OK, Valid: true, Confidence: 0.5}}
 	for name, lie := range map[string]func(*Outcome){
 		"confidence NaN":  func(o *Outcome) { o.Confidence = math.NaN() },

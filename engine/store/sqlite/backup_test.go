@@ -167,7 +167,7 @@ func TestBackupWhileAnotherProcessWrites(t *testing.T) {
 	<-ended
 }
 
-func TestABadCopyGetsNoName(t *testing.T) {
+func TestBadCopyIsNotPublished(t *testing.T) {
 	tests := map[string]struct {
 		harm string
 		want error
@@ -248,8 +248,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreGivesWayToAnotherProcess uses a second process because this process would not see its own locks.
-func TestRestoreGivesWayToAnotherProcess(t *testing.T) {
+// TestRestoreYieldsToOtherProcess uses a second process because this process would not see its own locks.
+func TestRestoreYieldsToOtherProcess(t *testing.T) {
 	backup, target := filepath.Join(t.TempDir(), "backup.db"), newPath(t)
 	filled(t, backup, 2)
 	filled(t, target, 3)
@@ -299,7 +299,7 @@ func TestRestoreGivesWayToAnotherProcess(t *testing.T) {
 }
 
 // A write-ahead log that outlived its file must not be replayed into the next one.
-func TestRestoreSetsAsideWhatIsLeft(t *testing.T) {
+func TestRestoreKeepsOldFiles(t *testing.T) {
 	backup, target := filepath.Join(t.TempDir(), "backup.db"), newPath(t)
 	filled(t, backup, 2)
 	filled(t, target, 3)

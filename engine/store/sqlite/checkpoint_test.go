@@ -58,7 +58,7 @@ func logPages(t *testing.T, s *sqlite.Store) (pages int) {
 
 // The log restarts repeatedly while writers write without a pause and only the checkpointer checkpoints it. Close
 // ends the checkpointer.
-func TestLogIsFoldedBesideTheWriter(t *testing.T) {
+func TestLogIsCheckpointedWhileWriting(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	s, write := folding(t, newPath(t), 500)
 	var others sync.WaitGroup
@@ -91,7 +91,7 @@ func TestLogIsFoldedBesideTheWriter(t *testing.T) {
 }
 
 // A long-running reader lets the log grow; when it has ended, the log file is truncated.
-func TestLogIsCutAfterALongReader(t *testing.T) {
+func TestLogIsTruncatedAfterLongReader(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s, write := folding(t, path, 50)
@@ -130,7 +130,7 @@ func logBytes(t *testing.T, path string) int64 {
 
 // The file of a growing log is longer than the log, which makes syncs cheaper. The zeros after the end of the log are
 // not taken for damage when the log is all that is left of a store.
-func TestLogHasRoomAhead(t *testing.T) {
+func TestLogIsGrownAhead(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the log's file cannot be opened beside SQLite")
 	}
@@ -162,7 +162,7 @@ func TestLogHasRoomAhead(t *testing.T) {
 }
 
 // A huge log is truncated even if a write is in progress whenever the checkpointer runs: the writer does it.
-func TestLogIsCutBehindTheWriter(t *testing.T) {
+func TestLogIsTruncatedBehindWriter(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s, write := folding(t, path, 50)
@@ -197,7 +197,7 @@ func TestLogIsCutBehindTheWriter(t *testing.T) {
 
 // A huge log is also truncated if the writer checkpointed its rest. Otherwise the log would restart and its file keep
 // its length.
-func TestRestOfAHugeLogIsCut(t *testing.T) {
+func TestHugeLogIsTruncated(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s, write := folding(t, path, 50)
@@ -214,7 +214,7 @@ func TestRestOfAHugeLogIsCut(t *testing.T) {
 }
 
 // Acknowledged writes are immediately visible to the writer, even during a checkpoint.
-func TestWritesAreSeenWhileTheLogIsFolded(t *testing.T) {
+func TestWritesAreVisibleDuringCheckpoint(t *testing.T) {
 	t.Parallel()
 	s, write := folding(t, newPath(t), 20)
 	defer s.Close()
@@ -238,7 +238,7 @@ func TestWritesAreSeenWhileTheLogIsFolded(t *testing.T) {
 
 // The writer checkpoints frames that were appended while the checkpointer copied. Otherwise a log under load would
 // never restart.
-func TestTheWriterFoldsTheRest(t *testing.T) {
+func TestWriterCheckpointsRest(t *testing.T) {
 	t.Parallel()
 	s, write := folding(t, newPath(t), 1<<30)
 	defer s.Close()

@@ -14,7 +14,7 @@ import (
 
 // A single writer does not wait for another goroutine. After concurrent writes, the writer goroutine takes over again
 // for a while.
-func TestALoneWriterWritesItself(t *testing.T) {
+func TestSingleWriterWritesDirectly(t *testing.T) {
 	path := newPath(t)
 	s := openAt(t, path)
 	defer s.Close()
@@ -59,7 +59,7 @@ func TestALoneWriterWritesItself(t *testing.T) {
 
 // A panic in the middle of a write ends the process, even if a caller would recover from it. Otherwise the
 // transaction would stay open and block all further writes.
-func TestPanicOfALoneWriterEndsTheProcess(t *testing.T) {
+func TestPanicOfDirectWriteEndsTheProcess(t *testing.T) {
 	p := spawn(t, "panic", newPath(t), "")
 	if err := p.Wait(); err == nil || !strings.Contains(p.stderr.String(), "in the middle of a write") {
 		t.Errorf("%v: %s", err, p.stderr)
@@ -67,7 +67,7 @@ func TestPanicOfALoneWriterEndsTheProcess(t *testing.T) {
 }
 
 // A direct write can still be cancelled while another process holds the lock.
-func TestALoneWriterCanBeCalledOff(t *testing.T) {
+func TestDirectWriteCanBeCancelled(t *testing.T) {
 	path := newPath(t)
 	s, err := sqlite.Open(t.Context(), sqlite.Config{Path: path, BusyTimeout: 10 * time.Minute})
 	if err != nil {

@@ -139,7 +139,7 @@ func TestFilePutBack(t *testing.T) {
 
 // A write that arrives after another one failed because the file is gone does not fail without a new check: the file
 // may be back.
-func TestWhatFailedIsToldToThoseWhoWaited(t *testing.T) {
+func TestWaitingCallersGetTheFailure(t *testing.T) {
 	told, later := sqlite.FailedWhileAnsweringQueues(filepath.Join(t.TempDir(), "gone"))
 	for i, err := range told {
 		if !errors.Is(err, sqlite.ErrGone) {

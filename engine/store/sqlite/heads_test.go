@@ -73,7 +73,7 @@ func takeTurn(tb testing.TB, s *sqlite.Store) turn {
 
 // Two processes that write in turns immediately read what either has acknowledged, even if one of them writes several
 // times in a row or only reads.
-func TestProcessesInTurns(t *testing.T) {
+func TestProcessesAlternate(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := openAt(t, path)
@@ -229,7 +229,7 @@ func requireOneState(t *testing.T, stores []*sqlite.Store, path, id string) {
 }
 
 // Results from memory equal what is in the file, whatever was committed.
-func TestMemoryIsWhatTheFileSays(t *testing.T) {
+func TestCacheMatchesFile(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := openAt(t, path)

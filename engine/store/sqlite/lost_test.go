@@ -101,7 +101,7 @@ func TestLostDatabaseIsRefused(t *testing.T) {
 
 // A log that is deleted while the store is open is immediately checkpointed into the database, so that nothing is
 // lost when the process ends.
-func TestDeletedLogIsFolded(t *testing.T) {
+func TestDeletedLogIsCheckpointed(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("open files cannot be deleted there")
 	}
@@ -150,7 +150,7 @@ func TestLogStaysWhenTheDatabaseIsDeleted(t *testing.T) {
 }
 
 // Reading a store creates only the -shm file, with or without a log.
-func TestReadingMakesNothing(t *testing.T) {
+func TestReadingCreatesNoFiles(t *testing.T) {
 	path := newPath(t)
 	s, heads := writtenStore(t, path)
 	look := func(what string) {

@@ -512,7 +512,7 @@ func TestSalvageOfNothing(t *testing.T) {
 
 // Inner pages are lost. Rows that are no longer reachable are reported, as keys and as events of instances. Nothing
 // that was removed comes back.
-func TestSalvageNamesWhatNothingLeadsTo(t *testing.T) {
+func TestSalvageReportsUnreachablePages(t *testing.T) {
 	storetest.SkipUnlessLong(t)
 	salvageOnly(t)
 	t.Parallel()
@@ -624,7 +624,7 @@ func TestSalvageLeavesOutWhatWasRemoved(t *testing.T) {
 
 // A page with the content of a much later one ends every range that includes it. Everything between the two is still
 // read.
-func TestSalvageReadsBehindALeap(t *testing.T) {
+func TestSalvageReadsPastGap(t *testing.T) {
 	salvageOnly(t)
 	t.Parallel()
 	_, events := keep(t)

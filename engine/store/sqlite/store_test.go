@@ -29,8 +29,8 @@ func unsynced(t testing.TB, path string) *sqlite.Store {
 	return s
 }
 
-// TestConformanceOfALoneWriter runs the suite with direct writes from the start.
-func TestConformanceOfALoneWriter(t *testing.T) {
+// TestConformanceOfDirectWrites runs the suite with direct writes from the start.
+func TestConformanceOfDirectWrites(t *testing.T) {
 	storetest.SkipUnlessLong(t)
 	d := driver(func(t testing.TB, path string) *sqlite.Store {
 		s := unsynced(t, path)

@@ -98,7 +98,7 @@ func journey(t *testing.T, look func(tool string, r result), options ...option) 
 }
 
 // A violation appears once in the text and in the structured content.
-func TestOnePlaceForAViolation(t *testing.T) {
+func TestViolationAppearsOnce(t *testing.T) {
 	journey(t, func(tool string, r result) {
 		if tool == "workflow.judge.history" || tool == "workflow.review.list" { // several decisions
 			return

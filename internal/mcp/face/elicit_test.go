@@ -194,7 +194,7 @@ func TestWhoIsNotAsked(t *testing.T) {
 }
 
 // If the engine does not accept decisions through the client, the form is not shown and the move stays parked.
-func TestEngineDoesNotTakeTheClientsWord(t *testing.T) {
+func TestEngineRejectsClientClaims(t *testing.T) {
 	w := serve(t, newEngine(t, func(c *engine.Config) { c.ReviewPath = true }), withForms)
 	w.helloWith(shows)
 	id := w.started(release, "release")
@@ -233,7 +233,7 @@ func TestFormsWithoutAnswers(t *testing.T) {
 }
 
 // An agent cannot ask again and again until a person gives in.
-func TestAskedOnlySoOften(t *testing.T) {
+func TestQuestionsAreBounded(t *testing.T) {
 	w := serve(t, newEngine(t, withReviews), withForms)
 	w.helloWith(shows)
 	id := w.started(release, "release")

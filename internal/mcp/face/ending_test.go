@@ -132,7 +132,7 @@ func (d *deaf) List(context.Context, engine.Principal) ([]engine.DefinitionSumma
 }
 
 // A client that does not read does not keep the server running either.
-func TestEndsWhenNobodyReads(t *testing.T) {
+func TestEndsWithoutReader(t *testing.T) {
 	face := hurried(t, newEngine(t))
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe() // no one reads: every write blocks

@@ -66,16 +66,9 @@ func (s *chainSection) idleSchedules() (names []string) {
 // list returns the definitions in force.
 func (c *catalogue) list() map[string]*Definition { return c.section.Load().byName }
 
-// openRuns returns how many runs a principal may have open.
-func (c *catalogue) openRuns() int { return c.section.Load().OpenRuns }
-
 // actsFor returns the principal for which the runs of a chain act, or false if they act for their starter.
 func (c *catalogue) actsFor(name string) (engine.Principal, bool) {
 	return c.section.Load().ActsFor(name)
-}
-
-func (c *catalogue) findWriter(server string) (Writer, bool) {
-	return c.section.Load().Writer(server)
 }
 
 // findProblem returns why the current files are not in force, or nil if they are.

@@ -195,9 +195,6 @@ type (
 	ParseError = workflow.ParseError
 )
 
-// Step returns the step with the given id, or nil.
-func (d *Definition) Step(id string) *Step { return d.steps[id] }
-
 // ListSteps returns all steps in document order, outer ones first.
 func (d *Definition) ListSteps() []*Step {
 	var out []*Step

@@ -380,7 +380,7 @@ func parseError(file string, err error) error {
 func checkAnswers(d *Definition, answers []string) error {
 	for _, given := range answers {
 		step, what, _ := strings.Cut(given, "=")
-		if d.Step(step) == nil || !slices.Contains([]string{AnswerHappened, AnswerAgain, AnswerGiveUp}, what) {
+		if d.steps[step] == nil || !slices.Contains([]string{AnswerHappened, AnswerAgain, AnswerGiveUp}, what) {
 			return term.UsageErrorf("write --answer STEP=happened, STEP=again or STEP=give-up", "%q has an unknown step or answer", given)
 		}
 	}

@@ -155,7 +155,7 @@ func noteOnRun(r RunView, now time.Time) string {
 	switch {
 	case r.Error != nil:
 		return r.Error.Describe()
-	case r.Note != nil && (r.Status == StatusPaused || r.Status == StatusCancelled):
+	case r.Note.By != "" && (r.Status == StatusPaused || r.Status == StatusCancelled):
 		return r.Note.String()
 	case r.Status == StatusQueued:
 		return "waits for " + queueDescription

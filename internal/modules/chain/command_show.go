@@ -67,9 +67,7 @@ func printRun(out *term.Terminal, r RunView, now time.Time, again string) {
 	if r.Status.HasEnded() {
 		add("ended", fmt.Sprintf("%s, after %s", r.Ended.Format(time.RFC3339), term.ShortDuration(r.Ended.Sub(r.Started))))
 	}
-	if r.Note != nil {
-		add("note", r.Note.String())
-	}
+	add("note", r.Note.String())
 	switch r.Status {
 	case StatusQueued:
 		add("waits for", queueDescription)
@@ -246,7 +244,7 @@ func endWatch(con *module.Console, run RunView, asJSON bool) error {
 		return term.ErrBad
 	case run.Error != nil:
 		return &term.ExitError{Code: term.ExitBad, Err: errors.New(explainFailure(*run.Error))}
-	case run.Note != nil:
+	case run.Note.By != "":
 		return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the run is %s, %s", run.Status, run.Note)}
 	}
 	return &term.ExitError{Code: term.ExitBad, Err: fmt.Errorf("the run is %s", run.Status)}

@@ -154,7 +154,7 @@ func (c *Condition) visit(f func(reference)) {
 	}
 	for _, t := range []template{c.left, c.right} {
 		if t != nil {
-			t.visit(f)
+			t.visit(f, nil)
 		}
 	}
 	for _, part := range c.parts {

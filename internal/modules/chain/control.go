@@ -49,21 +49,11 @@ func (n RunNote) String() string {
 
 // RunState is the current state of a run.
 type RunState struct {
-	Run   string
-	Chain string
-	// Principal owns the run; ActsFor is set if the run acts for another principal.
-	Principal string
-	ActsFor   string
-	Status    RunStatus
-	Started   time.Time
-	Ended     time.Time
-	// Redrives is the run that this one runs again, or "".
-	Redrives string
-	Note     RunNote
+	RunView // without what must be masked for some callers
 	// Result is set once the run is done or failed.
 	Result *Result
 	queue  queuePlace
-	swept  *RunView // the record of a run whose tables were deleted
+	swept  bool // its tables were deleted, and RunView is all of its record
 }
 
 // ErrUnknownRun reports that the run does not exist.
@@ -71,32 +61,18 @@ var ErrUnknownRun = errors.New("no such run; list them")
 
 // Get returns a run.
 func (r *Runs) Get(ctx context.Context, run string) (RunState, error) {
-	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterName(runName), dbos.WithFilterLoadOutput(true))
+	w, err := r.findRow(ctx, run, dbos.WithFilterName(runName), dbos.WithFilterLoadOutput(true))
 	if err != nil {
-		return RunState{}, fmt.Errorf("read the run %s: %w", run, err)
+		return RunState{}, err
 	}
-	if len(list) == 0 {
-		return RunState{}, ErrUnknownRun
-	}
-	return r.describeRun(list[0]), nil
-}
-
-// List returns the latest runs, newest first.
-func (r *Runs) List(ctx context.Context, limit int) ([]RunState, error) {
-	list, err := r.listRows(ctx, dbos.WithFilterName(runName), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(limit), dbos.WithFilterLoadOutput(true))
-	if err != nil {
-		return nil, fmt.Errorf("list the runs: %w", err)
-	}
-	out := make([]RunState, len(list))
-	for i, w := range list {
-		out[i] = r.describeRun(w)
-	}
-	return out, nil
+	return r.describeRun(w), nil
 }
 
 func (r *Runs) describeRun(w dbos.WorkflowStatus) RunState {
 	chain, principal, _ := strings.Cut(w.AuthenticatedUser, "\n")
-	s := RunState{Run: w.ID, Chain: chain, Principal: principal, ActsFor: w.AssumedRole, Started: w.CreatedAt, Ended: w.CompletedAt, Redrives: w.ForkedFrom, Status: StatusRunning, Note: readNote(w), queue: queuePlace{queueName, ""}}
+	s := RunState{queue: queuePlace{queueName, ""}, RunView: RunView{
+		Run: w.ID, Chain: chain, Principal: principal, ActsFor: w.AssumedRole, Instance: r.instance(w.ID), Started: w.CreatedAt, Ended: w.CompletedAt, Status: StatusRunning, Note: readNote(w),
+	}}
 	if w.QueuePartitionKey != "" {
 		s.queue = queuePlace{w.QueueName, w.QueuePartitionKey}
 	}
@@ -141,9 +117,7 @@ func (n RunNote) openStatus() RunStatus {
 }
 
 func readNote(w dbos.WorkflowStatus) (n RunNote) {
-	if raw, err := json.Marshal(w.Attributes[attrNote]); err == nil {
-		_ = json.Unmarshal(raw, &n) // an invalid note counts as none
-	}
+	decodeAttribute(w, attrNote, &n)
 	return n
 }
 
@@ -376,11 +350,11 @@ func (r *Runs) awaitAnswer(ctx context.Context, c Command) (o Outcome) {
 
 // readSignal returns a signal or an answer, if there is one.
 func (r *Runs) readSignal(ctx context.Context, id string) (Outcome, bool) {
-	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(id), dbos.WithFilterLoadInput(true))
-	if err != nil || len(list) != 1 {
+	w, err := r.findRow(ctx, id, dbos.WithFilterLoadInput(true))
+	if err != nil {
 		return Outcome{}, false
 	}
-	text, err := r.open(ctx, unquote(list[0].Input))
+	text, err := r.open(ctx, unquote(w.Input))
 	if err != nil {
 		return Outcome{Err: &StepError{Code: CodeSealed, Message: err.Error(), Final: true}}, true
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -237,7 +236,7 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (stri
 		w, ok := begun.Writers[server]
 		return w, ok
 	}}
-	x := &execution{Runs: r, session: s, sensitive: len(d.Sensitive) > 0, commands: map[int]Command{}, ctx: ctx, run: run, chain: d.Name, principal: begun.Principal, actsFor: begun.ActsFor, nonce: uuid.NewString(), pending: map[int]chan Outcome{}, known: map[int]bool{}, failed: make(chan error, 1), waits: map[string]int{}}
+	x := &execution{Runs: r, session: s, sensitive: len(d.Sensitive) > 0, commands: map[int]*inProgress{}, ctx: ctx, run: run, chain: d.Name, principal: begun.Principal, actsFor: begun.ActsFor, nonce: uuid.NewString(), arrivals: make(chan arrival), waits: map[string]int{}}
 	end, err := r.begin(x)
 	if err != nil {
 		return "", err
@@ -266,19 +265,15 @@ func (r *Runs) interpretRun(ctx dbos.Context, s *session, run, raw string) (stri
 		if err != nil {
 			return "", err
 		}
-		o, err := x.await(id)
-		if err != nil {
-			return "", err
-		}
-		if !x.known[id] && x.commands[id].Op != OpSleep { // the passing of time is not progress
+		c := x.commands[id]
+		delete(x.commands, id)
+		if !c.known && c.Op != OpSleep { // the passing of time is not progress
 			x.noteProgress()
 		}
-		if err := x.record.end(x.stopped, x.commands[id], o, x.known[id]); err != nil {
+		if err := x.record.end(x.stopped, c.Command, *c.outcome, c.known); err != nil {
 			return "", x.cancelRejected(err)
 		}
-		delete(x.commands, id)
-		delete(x.known, id)
-		m.Resolve(id, o)
+		m.Resolve(id, *c.outcome)
 	}
 	return x.finish(begun, m.Result())
 }
@@ -334,11 +329,10 @@ func (r *Runs) begin(x *execution) (end func(), err error) {
 
 // readRow loads the state of a run from the tables when an execution begins.
 func (r *Runs) readRow(x *execution, under *control) error {
-	list, err := r.listRows(x.ctx, dbos.WithFilterWorkflowIDs(x.run))
-	if err != nil || len(list) != 1 {
-		return fmt.Errorf("read the state of the run: %w", cmp.Or(err, ErrUnknownRun))
+	w, err := r.findRow(x.ctx, x.run)
+	if err != nil {
+		return err
 	}
-	w := list[0]
 	if isMarked(w, attrCancelled) {
 		c, done := r.within(x.ctx)
 		defer done()
@@ -370,22 +364,32 @@ type execution struct {
 	isBounded bool              // it is in its chain's bounded queue
 	tried     bool              // it has begun a call
 	// nonce distinguishes this execution from earlier ones.
-	nonce   string
-	pending map[int]chan Outcome
-	known   map[int]bool // commands whose outcomes were already recorded when the run was taken up
-	order   []int
-	failed  chan error
-	waits   map[string]int // number of waits for each signal, by name
-	record  *runRecord
-	replay  *replay
+	nonce    string
+	commands map[int]*inProgress
+	arrivals chan arrival
+	waits    map[string]int // number of waits for each signal, by name
+	record   *runRecord
+	replay   *replay
 	// sensitive reports that the chain declares sensitive values.
 	sensitive bool
-	// commands holds the commands in progress, by id.
-	commands map[int]Command
-	stopped  context.Context //nolint:containedctx // an execution is one call, and ends with it
-	stop     context.CancelFunc
+	stopped   context.Context //nolint:containedctx // an execution is one call, and ends with it
+	stop      context.CancelFunc
 	// cancelled is closed when the run is cancelled.
 	cancelled chan struct{}
+}
+
+// inProgress is a command in progress.
+type inProgress struct {
+	Command
+	known   bool     // its outcome was already recorded when the run was taken up
+	outcome *Outcome // nil until it arrives
+}
+
+// arrival is the outcome of a command, or the error that ends the execution.
+type arrival struct {
+	id      int
+	outcome Outcome
+	err     error
 }
 
 // start begins a command. It numbers the DBOS steps in the order of the commands, so that they get the same
@@ -411,19 +415,17 @@ func (x *execution) start(c Command) error {
 	if c.Op == OpComplete { // models must not see sensitive values
 		c.Arguments = x.record.maskAll(c.Arguments)
 	}
-	x.commands[c.ID] = c
+	doing := &inProgress{Command: c}
+	x.commands[c.ID] = doing
 	if err := x.record.begin(x.stopped, c); err != nil {
 		return x.cancelRejected(err)
 	}
-	done := make(chan Outcome, 1)
-	x.pending[c.ID] = done
-	x.order = append(x.order, c.ID)
 	deadline, err := x.noteDeadline(c)
 	if err != nil {
 		return err
 	}
 	if c.Op == OpSleep {
-		go x.sleep(c, deadline, done)
+		go x.sleep(c, deadline)
 		return nil
 	}
 	begun := x.nonce
@@ -441,8 +443,8 @@ func (x *execution) start(c Command) error {
 	case err != nil:
 		return err
 	case known:
-		x.known[c.ID] = true
-		x.receive(dbos.StepOutcome[string]{Result: recorded}, done)
+		o := x.decodeOutcome(recorded)
+		doing.known, doing.outcome = true, &o
 		return nil
 	}
 	x.noteCall(c)
@@ -472,7 +474,11 @@ func (x *execution) start(c Command) error {
 	go func() {
 		o := <-outcome
 		leave()
-		x.receive(o, done)
+		a := arrival{id: c.ID, err: o.Err}
+		if o.Err == nil {
+			a.outcome = x.decodeOutcome(o.Result)
+		}
+		x.arrive(a)
 	}()
 	return nil
 }
@@ -520,7 +526,7 @@ func (x *execution) explainDoubt() string {
 	return "gavel was stopped during the call, so it is unknown whether the call was done"
 }
 
-func (x *execution) sleep(c Command, until time.Time, done chan<- Outcome) {
+func (x *execution) sleep(c Command, until time.Time) {
 	c.Timeout = max(time.Until(until), 0)
 	_, woken := x.showQuestion(&c)
 	defer woken()
@@ -528,29 +534,28 @@ func (x *execution) sleep(c Command, until time.Time, done chan<- Outcome) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		done <- Outcome{}
+		x.arrive(arrival{id: c.ID})
 	case <-x.stopped.Done():
 	}
 }
 
-// receive decodes the recorded outcome of a command.
-func (x *execution) receive(o dbos.StepOutcome[string], done chan<- Outcome) {
-	if o.Err != nil {
-		select {
-		case x.failed <- o.Err:
-		default:
-		}
-		return
+func (x *execution) arrive(a arrival) {
+	select {
+	case x.arrivals <- a:
+	case <-x.stopped.Done():
 	}
-	var decoded Outcome
-	plain, err := x.open(x.ctx, o.Result)
+}
+
+// decodeOutcome decodes the recorded outcome of a command.
+func (x *execution) decodeOutcome(recorded string) (o Outcome) {
+	plain, err := x.open(x.ctx, recorded)
 	if err == nil {
-		err = decodeExact(plain, &decoded)
+		err = decodeExact(plain, &o)
 	}
 	if err != nil {
-		decoded = Outcome{Err: &StepError{Code: CodeOutput, Message: "the record of the step is damaged", Final: true}}
+		return Outcome{Err: &StepError{Code: CodeOutput, Message: "the record of the step is damaged", Final: true}}
 	}
-	done <- decoded
+	return o
 }
 
 // encodeOutcome encodes an outcome for the record, after confirming that this execution may write it.
@@ -575,81 +580,49 @@ func (x *execution) encodeOutcome(ctx context.Context, o Outcome) (string, error
 	}
 }
 
-// choose decides which command in progress is resolved next, and records the choice if there is more than
-// one.
+// choose waits for the outcome of the command that is resolved next, and returns its id. It records the
+// choice if several are in progress.
 func (x *execution) choose() (int, error) {
-	if len(x.order) == 1 {
-		return x.order[0], nil
+	if len(x.commands) == 1 {
+		return x.await(0)
 	}
 	const name = "choose"
 	var id int
-	if known, err := x.replayStep(name, &id); known || err != nil {
-		return id, err
+	switch known, err := x.replayStep(name, &id); {
+	case err != nil:
+		return 0, err
+	case known:
+		return x.await(id)
 	}
-	id, err := x.awaitAny() // outside the step, which would record an error instead of the choice
+	id, err := x.await(0) // outside the step, which would record an error instead of the choice
 	if err != nil {
 		return 0, err
 	}
 	return dbos.RunAsStep(x.ctx, func(step context.Context) (int, error) { return id, x.confirm(step) }, dbos.WithStepName(name))
 }
 
-// awaitAny waits until a command has an outcome, and returns its id.
-func (x *execution) awaitAny() (int, error) {
-	ready := make(chan int)
-	ctx, cancel := context.WithCancel(x.stopped)
-	var waiting sync.WaitGroup
-	defer waiting.Wait() // until each goroutine has put its outcome back
-	defer cancel()
-	for _, id := range x.order {
-		done := x.pending[id]
-		waiting.Go(func() {
-			select {
-			case o := <-done:
-				done <- o // the channel has a buffer of one
-				select {
-				case ready <- id:
-				case <-ctx.Done():
-				}
-			case <-ctx.Done():
-			}
-		})
-	}
+// await waits until a command has an outcome, or any if id is 0, and returns its id.
+func (x *execution) await(id int) (int, error) {
 	for {
-		select {
-		case id := <-ready:
-			return id, nil
-		case err := <-x.failed:
+		for other, c := range x.commands {
+			if c.outcome != nil && (id == 0 || id == other) {
+				return other, nil
+			}
+		}
+		if err := x.writeKnown(); err != nil { // the outcome may take days
 			return 0, err
-		case <-ctx.Done():
-			return 0, ctx.Err()
+		}
+		select {
+		case a := <-x.arrivals:
+			if a.err != nil {
+				return 0, a.err
+			}
+			x.commands[a.id].outcome = &a.outcome
+		case <-x.stopped.Done():
+			return 0, x.stopped.Err()
 		case <-time.After(x.suspendAfter()):
 			if err := x.suspend(); err != nil {
 				return 0, err
-			}
-		}
-	}
-}
-
-// await returns the outcome of a command.
-func (x *execution) await(id int) (Outcome, error) {
-	if len(x.pending[id]) == 0 { // the outcome may take days
-		if err := x.writeKnown(); err != nil {
-			return Outcome{}, err
-		}
-	}
-	for {
-		select {
-		case o := <-x.pending[id]:
-			delete(x.pending, id)
-			x.order = slices.DeleteFunc(x.order, func(other int) bool { return other == id })
-			return o, nil
-		case err := <-x.failed:
-			return Outcome{}, err
-		case <-x.stopped.Done():
-			return Outcome{}, x.stopped.Err()
-		case <-time.After(x.suspendAfter()):
-			if err := x.suspend(); err != nil {
-				return Outcome{}, err
 			}
 		}
 	}

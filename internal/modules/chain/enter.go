@@ -106,7 +106,7 @@ func parseEntryInput(raw json.RawMessage, report func(error)) (objectOf, error) 
 		if report != nil && (!known || names != nil && (len(r.segments) != 2 || !slices.Contains(names, r.segments[1]))) {
 			report(fmt.Errorf("unknown reference {{%s}}: use {{context.KEY}}, or {{instance.id}}, workflow, state, revision, owner or subject", r.text))
 		}
-	})
+	}, nil)
 	return t, nil
 }
 
@@ -126,7 +126,8 @@ func checkExposed(input objectOf, sensitive []string, d *Definition) error {
 			if at >= 0 {
 				exposed = fmt.Errorf("{{%s}} passes the chain %q a sensitive value, %s of the workflow; list %s in the chain's sensitive", r.text, d.Name, sensitive[at], pointer)
 			}
-		})
+		}, nil)
+
 		if exposed != nil {
 			return exposed
 		}
@@ -154,8 +155,8 @@ type EntryStarter interface {
 	StartEntry(ctx context.Context, p engine.Principal, e Entry) error
 }
 
-// EntriesConfig are the settings of Entries.
-type EntriesConfig struct {
+// Entries starts the chains of entered states, from the log.
+type Entries struct {
 	EntryLog
 	Cursors store.Cursors
 	// ActsFor returns the principal that the run of an entry acts for: the owner of the instance, with its
@@ -163,12 +164,6 @@ type EntriesConfig struct {
 	ActsFor func(ctx context.Context, e Entry) (engine.Principal, error)
 	Log     *slog.Logger
 }
-
-// Entries starts the chains of entered states, from the log.
-type Entries struct{ config EntriesConfig }
-
-// NewEntries returns an Entries with the given settings.
-func NewEntries(c EntriesConfig) *Entries { return &Entries{config: c} }
 
 // pendingEntry is an entry whose run may not have started yet.
 type pendingEntry struct {
@@ -188,45 +183,39 @@ type entryTerm struct {
 // RunEntries starts the runs of entries whenever this process is the leader, until ctx ends. The next
 // leader begins at the cursor again; the same entry still starts one run.
 func (s *Entries) RunEntries(ctx context.Context, runs EntryStarter) {
-	for ctx.Err() == nil {
-		err := s.config.Engine.Lead(ctx, jobEntries, 0, func(ctx context.Context) error {
-			p := &entryTerm{Entries: s, runs: runs}
-			at, err := p.findPosition(ctx)
-			if err != nil {
+	lead(ctx, s.Engine, jobEntries, s.Log, "cannot start the chains of workflow states; trying again", func(ctx context.Context) error {
+		p := &entryTerm{Entries: s, runs: runs}
+		at, err := p.findPosition(ctx)
+		if err != nil {
+			return err
+		}
+		p.moved, p.read = at, at
+		for ctx.Err() == nil {
+			if err := p.startNew(ctx); err != nil {
 				return err
 			}
-			p.moved, p.read = at, at
-			for ctx.Err() == nil {
-				if err := p.startNew(ctx); err != nil {
-					return err
-				}
-				_, _ = pause(ctx, nil, storePoll)
-			}
-			return nil
-		})
-		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseTaken) && !errors.Is(err, store.ErrLeaseLost) {
-			s.config.Log.WarnContext(ctx, "cannot start the chains of workflow states; trying again", "cause", err)
+			_, _ = pause(ctx, nil, storePoll)
 		}
-		_, _ = pause(ctx, nil, leadPoll)
-	}
+		return nil
+	})
 }
 
 // findPosition returns the position of the cursor. A missing cursor is created at the end of the log. Of the
 // earlier entries, it starts only the chains that instances still wait for.
 func (p *entryTerm) findPosition(ctx context.Context) (int64, error) {
-	all, err := p.config.Cursors.Cursors(ctx)
+	all, err := p.Cursors.Cursors(ctx)
 	if err != nil {
 		return 0, engine.StoreError("find the cursor", err)
 	}
 	if at := slices.IndexFunc(all, func(c store.Cursor) bool { return c.Name == EntryCursor }); at >= 0 {
 		return all[at].Position, nil
 	}
-	last, err := p.config.Store.LastPosition(ctx)
+	last, err := p.Store.LastPosition(ctx)
 	if err == nil {
 		err = p.startAwaited(ctx, last)
 	}
 	if err == nil {
-		err = p.config.Cursors.MoveCursor(ctx, store.Cursor{Name: EntryCursor, Position: last}, store.NoCursor, store.LeaseOf(ctx))
+		err = p.Cursors.MoveCursor(ctx, store.Cursor{Name: EntryCursor, Position: last}, store.NoCursor, store.LeaseOf(ctx))
 	}
 	if err != nil {
 		return 0, engine.StoreError("make the cursor", err)
@@ -237,7 +226,7 @@ func (p *entryTerm) findPosition(ctx context.Context) (int64, error) {
 // startAwaited starts the chains that instances have been waiting for since before the cursor existed.
 func (p *entryTerm) startAwaited(ctx context.Context, last int64) error {
 	for at := int64(0); at < last; {
-		found, _, upTo, err := p.config.List(ctx, at, maxEntries)
+		found, _, upTo, err := p.List(ctx, at, maxEntries)
 		if err != nil {
 			return err
 		}
@@ -245,11 +234,11 @@ func (p *entryTerm) startAwaited(ctx context.Context, last int64) error {
 			if !e.OnEnter.Wait || e.Position > last {
 				continue
 			}
-			now, err := p.config.FindAwaited(ctx, e.Instance)
+			now, err := p.FindAwaited(ctx, e.Instance)
 			if err != nil {
 				return err
 			}
-			since := p.config.Engine.Now()
+			since := p.Engine.Now()
 			for started := now == nil || now.Revision != e.Revision; !started; {
 				if started, err = p.start(ctx, pendingEntry{e, since}); err != nil {
 					return err
@@ -280,15 +269,15 @@ func CancelEntry(ctx context.Context, l EntryLog, by engine.Principal, instance 
 // startNew reads new entries, starts those it can, and moves the cursor.
 func (p *entryTerm) startNew(ctx context.Context) error {
 	if room := maxEntries - len(p.pending); room > 0 {
-		found, damaged, upTo, err := p.config.List(ctx, p.read, room)
+		found, damaged, upTo, err := p.List(ctx, p.read, room)
 		if err != nil {
 			return err
 		}
 		for _, err := range damaged {
-			p.config.Log.WarnContext(ctx, "cannot read a state that starts a chain; its chain will not run", "cause", err)
+			p.Log.WarnContext(ctx, "cannot read a state that starts a chain; its chain will not run", "cause", err)
 		}
 		for _, e := range found {
-			p.pending = append(p.pending, pendingEntry{e, p.config.Engine.Now()})
+			p.pending = append(p.pending, pendingEntry{e, p.Engine.Now()})
 		}
 		p.read = upTo
 	}
@@ -317,7 +306,7 @@ func (p *entryTerm) moveCursor(ctx context.Context, to int64) error {
 	if to <= p.moved {
 		return nil
 	}
-	if err := p.config.Cursors.MoveCursor(ctx, store.Cursor{Name: EntryCursor, Position: to}, p.moved, store.LeaseOf(ctx)); err != nil {
+	if err := p.Cursors.MoveCursor(ctx, store.Cursor{Name: EntryCursor, Position: to}, p.moved, store.LeaseOf(ctx)); err != nil {
 		return engine.StoreError("move the cursor", err)
 	}
 	p.moved = to
@@ -327,7 +316,7 @@ func (p *entryTerm) moveCursor(ctx context.Context, to int64) error {
 // start starts the run of an entry; false means try again later. An entry whose chain cannot start counts
 // as failed.
 func (p *entryTerm) start(ctx context.Context, e pendingEntry) (started bool, err error) {
-	who, err := p.config.ActsFor(ctx, e.Entry)
+	who, err := p.ActsFor(ctx, e.Entry)
 	if err == nil {
 		if err = p.runs.StartEntry(ctx, who, e.Entry); err == nil {
 			return true, nil
@@ -335,14 +324,14 @@ func (p *entryTerm) start(ctx context.Context, e pendingEntry) (started bool, er
 		if ctx.Err() != nil || errors.Is(err, store.ErrLeaseLost) {
 			return false, err
 		}
-		if !isFinal(err) && p.config.Engine.Now().Sub(e.since) < entryPatience {
+		if !isFinal(err) && p.Engine.Now().Sub(e.since) < entryPatience {
 			return false, nil
 		}
 	} else {
 		who = engine.Principal{ID: e.Owner, Role: engine.RoleAgent}
 	}
-	p.config.Log.WarnContext(ctx, "the chain of a state did not start", "chain", e.OnEnter.Chain, "instance", e.Instance, "revision", e.Revision, "cause", err)
-	err = settleEntry(ctx, p.config.Engine, who, EntryRun(e.Instance, e.Revision), e.Entry, false)
+	p.Log.WarnContext(ctx, "the chain of a state did not start", "chain", e.OnEnter.Chain, "instance", e.Instance, "revision", e.Revision, "cause", err)
+	err = settleEntry(ctx, p.Engine, who, EntryRun(e.Instance, e.Revision), e.Entry, false)
 	switch {
 	case err == nil:
 		return true, nil
@@ -351,6 +340,6 @@ func (p *entryTerm) start(ctx context.Context, e pendingEntry) (started bool, er
 	case isTemporary(err):
 		return false, nil
 	}
-	p.config.Log.WarnContext(ctx, "cannot move an instance whose chain did not start", "instance", e.Instance, "cause", err)
+	p.Log.WarnContext(ctx, "cannot move an instance whose chain did not start", "instance", e.Instance, "cause", err)
 	return true, nil
 }

@@ -66,7 +66,7 @@ func owns(_ context.Context, e chain.Entry) (engine.Principal, error) {
 func newEntries(t *testing.T, db store.Store) *chain.Entries {
 	t.Helper()
 	e := enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store = db })
-	return chain.NewEntries(chain.EntriesConfig{EntryLog: chain.EntryLog{Engine: e, Store: db}, Cursors: db, ActsFor: owns, Log: quiet})
+	return &chain.Entries{EntryLog: chain.EntryLog{Engine: e, Store: db}, Cursors: db, ActsFor: owns, Log: quiet}
 }
 
 // TestEntriesStartOnce: with two replicas over one store that are killed repeatedly, each entry of a state
@@ -181,7 +181,7 @@ func (s *served) open(t *testing.T, effects chain.Effects, ledger chain.Ledger) 
 		t.Fatal(err)
 	}
 	service := chain.NewService(chain.ServiceConfig{Runs: runs, Engine: s.Engine, Chains: func() map[string]*chain.Definition { return s.chains }})
-	entries := chain.NewEntries(chain.EntriesConfig{EntryLog: chain.EntryLog{Engine: s.Engine, Store: s.db}, Cursors: s.db, ActsFor: owns, Log: quiet})
+	entries := &chain.Entries{EntryLog: chain.EntryLog{Engine: s.Engine, Store: s.db}, Cursors: s.db, ActsFor: owns, Log: quiet}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { entries.RunEntries(ctx, service) })

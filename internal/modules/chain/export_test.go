@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"testing"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
 
 	"github.com/gavel-mcp/gavel/engine"
 )
@@ -33,7 +36,7 @@ func (s *Schedules) ListActions(t *testing.T, chain string) (out []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := s.config.Engine.History(context.Background(), systemPrincipal, engine.HistoryRequest{ID: kept.id, Limit: 1000})
+	page, err := s.Engine.History(context.Background(), systemPrincipal, engine.HistoryRequest{ID: kept.id, Limit: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,4 +107,17 @@ func (b *SyncBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
+}
+
+// List returns the latest runs, newest first.
+func (r *Runs) List(ctx context.Context, limit int) ([]RunState, error) {
+	list, err := r.listRows(ctx, dbos.WithFilterName(runName), dbos.WithFilterSortDesc(), dbos.WithFilterLimit(limit), dbos.WithFilterLoadOutput(true))
+	if err != nil {
+		return nil, fmt.Errorf("list the runs: %w", err)
+	}
+	out := make([]RunState, len(list))
+	for i, w := range list {
+		out[i] = r.describeRun(w)
+	}
+	return out, nil
 }

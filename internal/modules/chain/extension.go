@@ -125,7 +125,8 @@ func (c *chains) begin(ctx context.Context) (err error) {
 func (c *chains) configure(ctx context.Context) (config Config, err error) {
 	section, store := c.section.Load(), c.sys.Path
 	inDatabase := driver.Find(store) != nil
-	config = Config{Path: section.State, Lease: section.Lease, Repeatable: c.isRepeatable, Writer: c.findWriter, Unload: DefaultUnload, Logger: c.log}
+	config = Config{Path: section.State, Lease: section.Lease, Repeatable: c.isRepeatable, Unload: DefaultUnload, Logger: c.log}
+	config.Writer = func(server string) (Writer, bool) { return c.section.Load().Writer(server) }
 	switch {
 	case driver.Find(config.Path) != nil && !inDatabase:
 		return config, term.UsageErrorf("leave out chains.state, or name a file", "chain runs in a database need a store in a database, which holds the servers' leases")
@@ -187,7 +188,7 @@ func (c *chains) open(ctx context.Context) error {
 	service := c.use(runs)
 	c.working.Go(func() { c.schedules().RunTicks(ctx, service, c.log) })
 	c.working.Go(func() {
-		NewEntries(EntriesConfig{EntryLog: EntryLog{c.sys.Engine, c.sys.Store}, Cursors: c.sys.Store, ActsFor: c.actsForOwner, Log: c.log}).RunEntries(ctx, service)
+		(&Entries{EntryLog: EntryLog{c.sys.Engine, c.sys.Store}, Cursors: c.sys.Store, ActsFor: c.actsForOwner, Log: c.log}).RunEntries(ctx, service)
 	})
 	c.working.Go(func() {
 		service.RunSweeps(ctx, func() time.Duration { return c.section.Load().Retention }, c.log)
@@ -221,7 +222,7 @@ func (c *chains) findRemote(ctx context.Context) error {
 
 // use makes the operations use runs.
 func (c *chains) use(runs *Runs) *Service {
-	service := NewService(ServiceConfig{Runs: runs, Engine: c.sys.Engine, Chains: c.list, OpenRuns: c.openRuns, ActsFor: c.actsFor})
+	service := NewService(ServiceConfig{Runs: runs, Engine: c.sys.Engine, Chains: c.list, OpenRuns: func() int { return c.section.Load().OpenRuns }, ActsFor: c.actsFor})
 	c.service.Store(service)
 	c.before = c.runs.Swap(runs) // open requests still use it; a process takes over only once
 	return service
@@ -405,7 +406,7 @@ func (c *chains) openOnDemand(ctx context.Context, runs bool) error {
 // schedules returns the schedules of the chains. They are in the store, so any process over it may change
 // them.
 func (c *chains) schedules() *Schedules {
-	return NewSchedules(SchedulesConfig{Engine: c.sys.Engine, Chains: c.list, RunAs: c.runAs})
+	return &Schedules{Engine: c.sys.Engine, Chains: c.list, RunAs: c.runAs}
 }
 
 // ListProcedures implements operation.Procedures.

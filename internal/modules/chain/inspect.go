@@ -27,13 +27,11 @@ type RunStep struct {
 // is the number of records before the first gap: later calls start there to find new ones. Only errors of
 // the executions are kept in memory, because all outputs may be gigabytes.
 func (r *Runs) steps(ctx context.Context, run string, first int) (out []RunStep, next int, err error) {
-	c, done := r.within(ctx)
-	defer done()
 	next = first
 	for offset, last := first, -1; ; offset += resultPage {
-		page, err := dbos.GetWorkflowSteps(c, run, dbos.WithStepsLoadOutput(true), dbos.WithStepsOffset(offset), dbos.WithStepsLimit(resultPage))
+		page, err := r.readSteps(ctx, run, offset, resultPage, true)
 		if err != nil {
-			return nil, 0, fmt.Errorf("read the steps of the run %s: %w", run, err)
+			return nil, 0, err
 		}
 		for _, step := range page {
 			if step.StepID <= last {

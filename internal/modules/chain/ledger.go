@@ -388,30 +388,12 @@ func isRecordable(value any) bool {
 	return err == nil
 }
 
-// describeWaiting returns what the run waits for as it is recorded. If that is too long, the questions are
-// replaced by digests; if it is still too long, all of it is.
+// describeWaiting returns what the run waits for as it is recorded: its digest if it is too long.
 func (l *runRecord) describeWaiting() any {
-	isLong := func(waiting map[string]any) bool {
-		raw, err := document.Marshal(waiting)
-		return err == nil && len(raw) > maxWaiting
+	if raw, err := document.Marshal(l.waiting); err == nil && len(raw) > maxWaiting {
+		return l.digest(l.waiting)
 	}
-	all := maps.Clone(l.waiting)
-	if !isLong(all) {
-		return all
-	}
-	for key, what := range all {
-		short := maps.Clone(what.(map[string]any))
-		for _, name := range []string{"arguments", "requests"} {
-			if value, ok := short[name]; ok {
-				short[name] = l.digest(value)
-			}
-		}
-		all[key] = short
-	}
-	if isLong(all) {
-		return l.digest(all)
-	}
-	return all
+	return maps.Clone(l.waiting)
 }
 
 // learn remembers the sensitive values in a document.

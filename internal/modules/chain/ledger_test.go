@@ -131,7 +131,7 @@ func TestRecordRefused(t *testing.T) {
 	service := chain.NewService(chain.ServiceConfig{Runs: runs, Engine: e, Chains: func() map[string]*chain.Definition { return map[string]*chain.Definition{"c": d} }})
 	v := runToEnd(t, service, chain.StartRun{Chain: "c"})
 	const why = "the store rejects its record: No. Its last call may have been made: check it, then start a new run."
-	if v.Status != chain.StatusCancelled || v.Note == nil || v.Note.Why != why {
+	if v.Status != chain.StatusCancelled || v.Note.By == "" || v.Note.Why != why {
 		t.Errorf("it is %s, %+v", v.Status, v.Note)
 	}
 	if got, err := e.Status(t.Context(), olga, v.Instance); err != nil || got.State != "cancelled" {

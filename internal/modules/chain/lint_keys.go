@@ -143,35 +143,14 @@ func checkTexts(l *linter) {
 }
 
 func (l *linter) checkText(path string, t template) {
-	visitTexts(t, func(text string) {
+	if t == nil {
+		return
+	}
+	t.visit(func(reference) {}, func(text string) {
 		for _, m := range bracesPattern().FindAllStringSubmatch(text, -1) {
 			if !referencePattern().MatchString(m[0]) && (slices.Contains(reservedNames, m[1]) || l.stepOf(reference{segments: m[1:2]}) != nil) {
 				l.addIssue(path, "%s is not a reference and is not replaced; a path has only keys and indexes, such as {{check.output.items[0].name}}", quoteName(m[0]))
 			}
 		}
 	})
-}
-
-// visitTexts calls f for each text in a value: the text around references, and the keys of objects, which
-// cannot have references.
-func visitTexts(t template, f func(string)) {
-	switch t := t.(type) {
-	case literal:
-		if text, ok := t.value.(string); ok {
-			f(text)
-		}
-	case mixed:
-		for _, text := range t.texts {
-			f(text)
-		}
-	case listOf:
-		for _, item := range t {
-			visitTexts(item, f)
-		}
-	case objectOf:
-		for i, v := range t.values {
-			f(t.keys[i])
-			visitTexts(v, f)
-		}
-	}
 }

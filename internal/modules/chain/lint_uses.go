@@ -21,9 +21,10 @@ type use struct {
 
 // listUses returns every reference.
 func (l *linter) listUses() (uses []use) {
-	add := func(in interface{ visit(func(reference)) }, at use) {
-		if in != nil {
-			in.visit(func(r reference) { at.reference = r; uses = append(uses, at) })
+	add := func(t template, c *Condition, at use) {
+		note := func(r reference) { at.reference = r; uses = append(uses, at) }
+		if c.visit(note); t != nil {
+			t.visit(note, nil)
 		}
 	}
 	handling := l.listHandlers()
@@ -38,26 +39,26 @@ func (l *linter) listUses() (uses []use) {
 		}
 		for key, t := range s.templates() {
 			at.path = s.path + "/" + key
-			add(t, at)
+			add(t, nil, at)
 		}
 		for _, h := range s.handlers() {
-			add(h.Arguments, use{path: h.path, step: s, fills: l.steps[h.Step], inItem: at.inItem, failing: true})
+			add(h.Arguments, nil, use{path: h.path, step: s, fills: l.steps[h.Step], inItem: at.inItem, failing: true})
 		}
 		at.fills = nil
 		for i, c := range s.Cases {
 			at.path = fmt.Sprintf("%s/cases/%d/when", s.path, i)
-			add(c.When, at)
+			add(nil, c.When, at)
 		}
 		if at.path = s.path + "/until"; at.reader != nil {
 			at.reader = &Step{parent: s} // it is read after the steps inside
 		}
-		add(s.Until, at)
+		add(nil, s.Until, at)
 	})
 	for _, c := range l.Conditionals {
-		add(c.Condition, use{path: c.path + "/condition"})
+		add(nil, c.Condition, use{path: c.path + "/condition"})
 	}
 	if h := l.OnError; h != nil {
-		add(h.Arguments, use{path: h.path, fills: l.steps[h.Step], failing: true})
+		add(h.Arguments, nil, use{path: h.path, fills: l.steps[h.Step], failing: true})
 	}
 	return uses
 }

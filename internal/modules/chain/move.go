@@ -15,12 +15,6 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Mover starts and moves instances.
-type Mover interface {
-	Start(ctx context.Context, p engine.Principal, req engine.StartRequest) (engine.StartResult, error)
-	Advance(ctx context.Context, p engine.Principal, req engine.AdvanceRequest) (engine.AdvanceResult, error)
-}
-
 // Watcher reads the state of instances and reviews.
 type Watcher interface {
 	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
@@ -29,7 +23,8 @@ type Watcher interface {
 
 // Workflows is used by steps of the type workflow; *engine.Engine implements it.
 type Workflows interface {
-	Mover
+	Start(ctx context.Context, p engine.Principal, req engine.StartRequest) (engine.StartResult, error)
+	Advance(ctx context.Context, p engine.Principal, req engine.AdvanceRequest) (engine.AdvanceResult, error)
 	Watcher
 }
 

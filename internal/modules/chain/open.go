@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -192,15 +193,12 @@ func open(ctx context.Context, c Config, executes bool) (*Runs, error) {
 // openFile opens the file for DBOS. DBOS's own function sets synchronous to NORMAL on one of the
 // connections regardless of the address, so a commit could be lost in a power failure.
 func openFile(path string) (*sql.DB, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("open the runs in %s: %w", path, err)
-	}
 	if err := makeFile(path); err != nil {
-		return nil, fmt.Errorf("open the runs in %s: %w", path, err)
+		return nil, err
 	}
 	db, err := sql.Open("sqlite", fileAddress(path, "busy_timeout(5000)", "journal_mode(WAL)", "foreign_keys(ON)", "synchronous(FULL)")+"&_txlock=immediate")
 	if err != nil {
-		return nil, fmt.Errorf("open the runs in %s: %w", path, err)
+		return nil, err
 	}
 	// DBOS begins every transaction as a writer, and SQLite allows one writer. More connections would wait
 	// for each other in SQLite's busy loop: BenchmarkChainRestart took twice as long with 8.
@@ -216,6 +214,9 @@ func fileExists(path string) bool {
 // makeFile creates a file that only its owner can read, because it holds inputs and outputs. SQLite gives
 // its companion files the same mode.
 func makeFile(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
@@ -233,11 +234,8 @@ func openReadOnly(path string) (*sql.DB, error) {
 
 // takeOwnership acquires a lock that is released when the process ends.
 func takeOwnership(ctx context.Context, path string) (*sql.DB, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("open the runs in %s: %w", strings.TrimSuffix(path, "-owner"), err)
-	}
 	if err := makeFile(path); err != nil {
-		return nil, fmt.Errorf("open the runs in %s: %w", strings.TrimSuffix(path, "-owner"), err)
+		return nil, err
 	}
 	db, err := sql.Open("sqlite", fileAddress(path, "locking_mode(EXCLUSIVE)", "busy_timeout(2000)")+"&_txlock=exclusive")
 	if err != nil {
@@ -256,7 +254,7 @@ func takeOwnership(ctx context.Context, path string) (*sql.DB, error) {
 	if strings.Contains(err.Error(), "locked") {
 		return nil, ErrInUse
 	}
-	return nil, fmt.Errorf("open the runs in %s: %w", strings.TrimSuffix(path, "-owner"), err)
+	return nil, err
 }
 
 // DefaultGrace is how long Close waits for non-repeatable calls.
@@ -301,4 +299,34 @@ func (r *Runs) listRows(ctx context.Context, options ...dbos.ListWorkflowsOption
 
 func listRows(c dbos.Context, options ...dbos.ListWorkflowsOption) ([]dbos.WorkflowStatus, error) {
 	return dbos.ListWorkflows(c, append([]dbos.ListWorkflowsOption{dbos.WithFilterLoadInput(false), dbos.WithFilterLoadOutput(false)}, options...)...)
+}
+
+// findRow returns a row of the tables. The error is ErrUnknownRun if there is none.
+func (r *Runs) findRow(ctx context.Context, id string, options ...dbos.ListWorkflowsOption) (dbos.WorkflowStatus, error) {
+	list, err := r.listRows(ctx, append(options, dbos.WithFilterWorkflowIDs(id))...)
+	switch {
+	case err != nil:
+		return dbos.WorkflowStatus{}, fmt.Errorf("read the run %s: %w", id, err)
+	case len(list) == 0:
+		return dbos.WorkflowStatus{}, ErrUnknownRun
+	}
+	return list[0], nil
+}
+
+// readSteps returns a page of the records of a run.
+func (r *Runs) readSteps(ctx context.Context, run string, offset, limit int, outputs bool) ([]dbos.StepInfo, error) {
+	c, done := r.within(ctx)
+	defer done()
+	page, err := dbos.GetWorkflowSteps(c, run, dbos.WithStepsLoadOutput(outputs), dbos.WithStepsOffset(offset), dbos.WithStepsLimit(limit))
+	if err != nil {
+		return nil, fmt.Errorf("read the steps of the run %s: %w", run, err)
+	}
+	return page, nil
+}
+
+// decodeAttribute decodes an attribute of a row. An invalid one counts as missing.
+func decodeAttribute(w dbos.WorkflowStatus, name string, into any) {
+	if raw, err := json.Marshal(w.Attributes[name]); err == nil {
+		_ = json.Unmarshal(raw, into)
+	}
 }

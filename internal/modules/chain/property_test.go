@@ -53,7 +53,7 @@ func (p *plain) conditionals(values map[string]any) {
 		}
 		for _, id := range branch {
 			if !p.ended[id] {
-				p.step(p.definition.Step(id), values)
+				p.step(p.definition.steps[id], values)
 				p.ended[id] = true
 			}
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // still has a workflow and a review that never change.
-type still struct{ Mover }
+type still struct{ Workflows }
 
 func (still) Status(_ context.Context, _ engine.Principal, id string) (engine.StatusResult, error) {
 	return engine.StatusResult{Position: engine.Position{ID: id, State: "draft", Status: record.Running}}, nil

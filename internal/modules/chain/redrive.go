@@ -68,18 +68,9 @@ const namePage = 5000
 // findRestart returns the first record of a failed run that the new run does not keep. It does not read
 // outputs from before the failed step: they may be gigabytes.
 func (r *Runs) findRestart(ctx context.Context, run string, failed *StepError) (int, error) {
-	read := func(offset, limit int, outputs bool) ([]dbos.StepInfo, error) {
-		c, done := r.within(ctx)
-		defer done()
-		page, err := dbos.GetWorkflowSteps(c, run, dbos.WithStepsLoadOutput(outputs), dbos.WithStepsOffset(offset), dbos.WithStepsLimit(limit))
-		if err != nil {
-			return nil, fmt.Errorf("read the steps of the run %s: %w", run, err)
-		}
-		return page, nil
-	}
 	begin, p := 0, restart{failed: failed, doubts: map[string]int{}, doneAt: -1, failedAt: -1}
 	for {
-		names, err := read(begin, namePage, false)
+		names, err := r.readSteps(ctx, run, begin, namePage, false)
 		if err != nil {
 			return 0, err
 		}
@@ -95,11 +86,8 @@ func (r *Runs) findRestart(ctx context.Context, run string, failed *StepError) (
 			return 0, fmt.Errorf("the run %s failed before the first call of %q, and would fail again; start a new run", run, failed.Step)
 		}
 	}
-	fail := func(err error) (int, error) {
-		return 0, fmt.Errorf("the run %s cannot continue from %q: %w; start a new run", run, failed.Step, err)
-	}
 	for {
-		page, err := read(begin, resultPage, true)
+		page, err := r.readSteps(ctx, run, begin, resultPage, true)
 		if err != nil {
 			return 0, err
 		}
@@ -113,7 +101,7 @@ func (r *Runs) findRestart(ctx context.Context, run string, failed *StepError) (
 	}
 	from, err := p.find()
 	if err != nil {
-		return fail(err)
+		return 0, fmt.Errorf("the run %s cannot continue from %q: %w; start a new run", run, failed.Step, err)
 	}
 	return from, nil
 }
@@ -224,16 +212,12 @@ type redriven struct {
 // describeOrigin returns what the record of a run states about the run that it repeats: its id, who asked
 // for that, and why.
 func (r *Runs) describeOrigin(ctx context.Context, run, original string) (map[string]any, error) {
-	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(original))
-	if err != nil {
-		return nil, fmt.Errorf("read the run %s: %w", original, err)
+	w, err := r.findRow(ctx, original)
+	if err != nil && !errors.Is(err, ErrUnknownRun) {
+		return nil, err
 	}
 	var again redriven
-	if len(list) == 1 {
-		if raw, err := json.Marshal(list[0].Attributes["redriven"]); err == nil {
-			_ = json.Unmarshal(raw, &again) // an invalid note counts as none
-		}
-	}
+	decodeAttribute(w, "redriven", &again)
 	if again.Run != run {
 		return map[string]any{"run": original}, nil
 	}

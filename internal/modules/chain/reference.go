@@ -57,8 +57,9 @@ func checkKept(path string) error {
 type template interface {
 	// fill returns the value with its references replaced.
 	fill(lookup lookup) (any, error)
-	// visit calls f for every reference.
-	visit(f func(reference))
+	// visit calls f for every reference. If set, text gets the text around references, and the keys of
+	// objects, which cannot have references.
+	visit(f func(reference), text func(string))
 }
 
 // lookup returns the value of a reference.
@@ -160,23 +161,33 @@ func (t objectOf) fill(find lookup) (any, error) {
 	return out, nil
 }
 
-func (t literal) visit(func(reference)) {}
-func (t whole) visit(f func(reference)) { f(t.reference) }
-func (t mixed) visit(f func(reference)) {
+func (t literal) visit(_ func(reference), text func(string)) {
+	if s, ok := t.value.(string); ok && text != nil {
+		text(s)
+	}
+}
+
+func (t whole) visit(f func(reference), _ func(string)) { f(t.reference) }
+
+func (t mixed) visit(f func(reference), text func(string)) {
 	for _, r := range t.references {
 		f(r)
 	}
-}
-
-func (t listOf) visit(f func(reference)) {
-	for _, item := range t {
-		item.visit(f)
+	for _, s := range t.texts {
+		literal{s}.visit(f, text)
 	}
 }
 
-func (t objectOf) visit(f func(reference)) {
-	for _, v := range t.values {
-		v.visit(f)
+func (t listOf) visit(f func(reference), text func(string)) {
+	for _, item := range t {
+		item.visit(f, text)
+	}
+}
+
+func (t objectOf) visit(f func(reference), text func(string)) {
+	for i, v := range t.values {
+		literal{t.keys[i]}.visit(f, text)
+		v.visit(f, text)
 	}
 }
 

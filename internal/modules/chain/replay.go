@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 )
@@ -30,9 +29,7 @@ const (
 // newReplay returns a replay of a run that reads its records within ctx.
 func (r *Runs) newReplay(ctx context.Context, run string) *replay {
 	return &replay{known: map[int]dbos.StepInfo{}, limit: resultPage, last: -1, read: func(offset, limit int) ([]dbos.StepInfo, error) {
-		c, done := r.within(ctx)
-		defer done()
-		return dbos.GetWorkflowSteps(c, run, dbos.WithStepsLoadOutput(true), dbos.WithStepsOffset(offset), dbos.WithStepsLimit(limit))
+		return r.readSteps(ctx, run, offset, limit, true)
 	}}
 }
 
@@ -41,7 +38,7 @@ func (p *replay) find(id int) (step dbos.StepInfo, ok bool, err error) {
 	for !p.whole && p.last < id {
 		page, err := p.read(p.offset, p.limit)
 		if err != nil {
-			return dbos.StepInfo{}, false, fmt.Errorf("read the record of the run: %w", err)
+			return dbos.StepInfo{}, false, err
 		}
 		bytes := 0
 		for _, step := range page {

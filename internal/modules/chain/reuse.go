@@ -51,15 +51,12 @@ func (r *Runs) checkReuse(ctx context.Context, req StartRequest) error {
 // readBegun returns the record with which a run began, and its chainOwner, which is set even if the record
 // cannot be read. The error is ErrUnknownRun if there is no such run.
 func (r *Runs) readBegun(ctx context.Context, run string) (begun recordedRun, owner string, err error) {
-	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterName(runName), dbos.WithFilterLoadInput(true))
+	w, err := r.findRow(ctx, run, dbos.WithFilterName(runName), dbos.WithFilterLoadInput(true))
 	if err != nil {
-		return begun, "", fmt.Errorf("read the run %s: %w", run, err)
+		return begun, "", err
 	}
-	if len(list) == 0 {
-		return begun, "", ErrUnknownRun
-	}
-	owner = list[0].AuthenticatedUser
-	text, err := r.open(ctx, unquote(list[0].Input))
+	owner = w.AuthenticatedUser
+	text, err := r.open(ctx, unquote(w.Input))
 	if err != nil {
 		return begun, owner, err
 	}

@@ -51,7 +51,7 @@ func (s *Service) find(ctx context.Context, p engine.Principal, right engine.Rig
 	for _, id := range candidateRuns(p, run) {
 		v, _, err := s.readRecord(ctx, p, id)
 		if !isCode(err, engine.CodeUnknownInstance) {
-			return RunState{Run: id, Chain: v.Chain, Principal: v.Principal, Status: v.Status, swept: &v}, err
+			return RunState{RunView: v, swept: true}, err
 		}
 	}
 	if p.Role == engine.RoleAgent {

@@ -34,22 +34,26 @@ const (
 // recorded before they are carried out, so the next leader completes them if this process is killed.
 func (s *Schedules) RunTicks(ctx context.Context, runs Starter, log *slog.Logger) {
 	warned := map[string]time.Time{}
-	for ctx.Err() == nil {
-		err := s.config.Engine.Lead(ctx, jobSchedules, 0, func(ctx context.Context) error {
-			for ctx.Err() == nil {
-				more, err := s.pass(ctx, runs, log, warned)
-				if err != nil {
-					return err
-				}
-				if more {
-					continue
-				}
-				_, _ = pause(ctx, nil, jobPoll-time.Duration(s.config.Engine.Now().UnixNano()%int64(jobPoll))) // ticks are whole seconds
+	lead(ctx, s.Engine, jobSchedules, log, "cannot check the schedules of chains; trying again", func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			more, err := s.pass(ctx, runs, log, warned)
+			if err != nil {
+				return err
 			}
-			return nil
-		})
+			if !more {
+				_, _ = pause(ctx, nil, jobPoll-time.Duration(s.Engine.Now().UnixNano()%int64(jobPoll))) // ticks are whole seconds
+			}
+		}
+		return nil
+	})
+}
+
+// lead does a job whenever this process is the leader, until ctx ends. failed is the log message for errors.
+func lead(ctx context.Context, e *engine.Engine, job string, log *slog.Logger, failed string, do func(context.Context) error) {
+	for ctx.Err() == nil {
+		err := e.Lead(ctx, job, 0, do)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseTaken) && !errors.Is(err, store.ErrLeaseLost) {
-			log.WarnContext(ctx, "cannot check the schedules of chains; trying again", "cause", err)
+			log.WarnContext(ctx, failed, "cause", err)
 		}
 		_, _ = pause(ctx, nil, leadPoll)
 	}
@@ -59,8 +63,8 @@ func (s *Schedules) RunTicks(ctx context.Context, runs Starter, log *slog.Logger
 // some have more to do. warned holds the schedules that wait because a clock was wrong, with the time they
 // wait for.
 func (s *Schedules) pass(ctx context.Context, runs Starter, log *slog.Logger, warned map[string]time.Time) (unfinished bool, _ error) {
-	chains := s.config.Chains()
-	who, ok := s.config.RunAs()
+	chains := s.Chains()
+	who, ok := s.RunAs()
 	if !ok {
 		return false, nil
 	}
@@ -74,7 +78,7 @@ func (s *Schedules) pass(ctx context.Context, runs Starter, log *slog.Logger, wa
 			log.WarnContext(ctx, "cannot read or create the record of a schedule; trying again", "chain", name, "cause", err)
 			continue
 		}
-		if warning := explainAhead(d.Schedule, kept.scheduleState, s.config.Engine.Now()); warning != "" && !warned[name].Equal(kept.Passed) {
+		if warning := explainAhead(d.Schedule, kept.scheduleState, s.Engine.Now()); warning != "" && !warned[name].Equal(kept.Passed) {
 			warned[name] = kept.Passed
 			log.WarnContext(ctx, "a schedule waits because its record is ahead of the clock", "chain", name, "why", warning)
 		}
@@ -106,7 +110,7 @@ func (s *Schedules) step(ctx context.Context, runs Starter, who engine.Principal
 		if kept.Running, err = listUnderWay(ctx, runs, kept.Running); err != nil {
 			return kept, false, err
 		}
-		if action, kept.scheduleState = d.Schedule.decide(kept.scheduleState, s.config.Engine.Now()); action == "" {
+		if action, kept.scheduleState = d.Schedule.decide(kept.scheduleState, s.Engine.Now()); action == "" {
 			return kept, false, nil
 		}
 	}
@@ -125,7 +129,7 @@ func (s *Schedules) startTick(ctx context.Context, runs Starter, who engine.Prin
 	switch {
 	case err == nil, isCode(err, engine.CodeKeyReused): // it may have been started for another principal before a kill
 		return "", nil
-	case isFinal(err), s.config.Engine.Now().Sub(tick.At) > d.Schedule.MissedWithin:
+	case isFinal(err), s.Engine.Now().Sub(tick.At) > d.Schedule.MissedWithin:
 		return err.Error(), nil
 	}
 	return "", err

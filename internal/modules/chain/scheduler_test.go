@@ -162,7 +162,7 @@ func newSchedules(t *testing.T, db store.Store, chains map[string]*chain.Definit
 func newChangingSchedules(t *testing.T, db store.Store, chains func() map[string]*chain.Definition) *chain.Schedules {
 	t.Helper()
 	e := enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store = db })
-	return chain.NewSchedules(chain.SchedulesConfig{Engine: e, Chains: chains, RunAs: func() (engine.Principal, bool) { return nightly, true }})
+	return &chain.Schedules{Engine: e, Chains: chains, RunAs: func() (engine.Principal, bool) { return nightly, true }}
 }
 
 // scheduled returns the chains of a schedule.
@@ -468,7 +468,7 @@ func TestOverlapIsOfTheSchedule(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				chains := scheduled(t, `{type: interval, seconds: 60, overlap: `+overlap+`}`)
 				runs, from := newStarter(time.Hour), time.Now()
-				s := chain.NewSchedules(chain.SchedulesConfig{
+				s := &chain.Schedules{
 					Engine: enginetest.New(t, judge.Config{}, func(c *engine.Config) { c.Store = memory.New() }), Chains: func() map[string]*chain.Definition { return chains },
 					RunAs: func() (engine.Principal, bool) {
 						if time.Since(from) > 90*time.Second {
@@ -476,7 +476,7 @@ func TestOverlapIsOfTheSchedule(t *testing.T) {
 						}
 						return nightly, true
 					},
-				})
+				}
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute+time.Second/2)
 				defer cancel()
 				s.RunTicks(ctx, runs, quiet)
@@ -525,7 +525,7 @@ func TestScheduleAheadOfTheClock(t *testing.T) {
 		e := enginetest.New(t, judge.Config{}, func(c *engine.Config) {
 			c.Store, c.Now = memory.New(), func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 		})
-		s := chain.NewSchedules(chain.SchedulesConfig{Engine: e, Chains: func() map[string]*chain.Definition { return chains }, RunAs: func() (engine.Principal, bool) { return nightly, true }})
+		s := &chain.Schedules{Engine: e, Chains: func() map[string]*chain.Definition { return chains }, RunAs: func() (engine.Principal, bool) { return nightly, true }}
 		var log strings.Builder
 		look := func(d time.Duration) {
 			ctx, cancel := context.WithTimeout(t.Context(), d)

@@ -33,8 +33,8 @@ func defineSchedules() []byte {
 		ScheduleWorkflow, list("active", actPause, "paused"), list("paused", actResume, "active"))
 }
 
-// SchedulesConfig configures Schedules.
-type SchedulesConfig struct {
+// Schedules manages the schedules of chains, which are kept in the store. Errors are the engine's.
+type Schedules struct {
 	Engine *engine.Engine
 	// Chains are the operator's definitions by name.
 	Chains func() map[string]*Definition
@@ -42,12 +42,6 @@ type SchedulesConfig struct {
 	// none.
 	RunAs func() (engine.Principal, bool)
 }
-
-// Schedules manages the schedules of chains, which are kept in the store. Errors are the engine's.
-type Schedules struct{ config SchedulesConfig }
-
-// NewSchedules returns a Schedules with the given settings.
-func NewSchedules(c SchedulesConfig) *Schedules { return &Schedules{config: c} }
 
 // systemPrincipal is the principal that records the outcomes of ticks, and finds and cancels the runs of earlier
 // ticks.
@@ -66,7 +60,7 @@ type ScheduleView struct {
 	Timing string `json:"timing"`
 	Paused bool   `json:"paused"`
 	// Note records who last paused or resumed it.
-	Note *RunNote `json:"note,omitempty"`
+	Note RunNote `json:"note,omitzero"`
 	// Next is when the next run starts; zero if none will.
 	Next time.Time `json:"next,omitzero"`
 	// Instance is the id of its instance in the store, or "" before a server has stored the schedule.
@@ -87,7 +81,7 @@ func (s *Schedules) ListSchedules(ctx context.Context, p engine.Principal) ([]Sc
 	if err := engine.Authorize(p, engine.RightRead); err != nil {
 		return nil, err
 	}
-	chains, out := s.config.Chains(), []ScheduleView{}
+	chains, out := s.Chains(), []ScheduleView{}
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
 		if chains[name].Schedule == nil || p.Role == engine.RoleAgent || !p.InScope(WorkflowPrefix+name) {
 			continue
@@ -104,20 +98,17 @@ func (s *Schedules) ListSchedules(ctx context.Context, p engine.Principal) ([]Sc
 func (s *Schedules) view(d *Definition, kept storedSchedule) ScheduleView {
 	v := ScheduleView{
 		Chain: d.Name, Timing: d.Schedule.String(), Paused: kept.isPaused(), Instance: kept.id,
-		Waiting: len(kept.Asked) + len(kept.Queued), Running: kept.Running,
+		Note: kept.Paused, Waiting: len(kept.Asked) + len(kept.Queued), Running: kept.Running,
 	}
-	if who, ok := s.config.RunAs(); ok {
+	if who, ok := s.RunAs(); ok {
 		v.RunAs = who.ID
-	}
-	if kept.Paused.By != "" {
-		v.Note = &kept.Paused
 	}
 	if kept.Last[0].Outcome != "" {
 		v.Last = &kept.Last[0]
 	}
-	v.Warning = explainAhead(d.Schedule, kept.scheduleState, s.config.Engine.Now())
+	v.Warning = explainAhead(d.Schedule, kept.scheduleState, s.Engine.Now())
 	if kept.Timing != v.Timing {
-		kept.Passed = s.config.Engine.Now()
+		kept.Passed = s.Engine.Now()
 	}
 	kept.Chain = d.Name
 	v.Next, _ = d.Schedule.nextStart(kept.scheduleState)
@@ -155,7 +146,7 @@ func (s *Schedules) ResumeSchedule(ctx context.Context, p engine.Principal, chai
 func (s *Schedules) TriggerSchedule(ctx context.Context, p engine.Principal, chain, why string) (Tick, error) {
 	var asked Tick
 	_, err := s.change(ctx, p, chain, why, func(_ *Schedule, kept *storedSchedule, by RunNote) (string, error) {
-		if _, ok := s.config.RunAs(); !ok {
+		if _, ok := s.RunAs(); !ok {
 			return "", &engine.Error{Code: engine.CodeForbidden, Message: "Scheduled runs have no principal.", Hint: "Name one in chains.runAs."}
 		}
 		if len(kept.Asked) >= maxQueued {
@@ -177,10 +168,10 @@ func (s *Schedules) change(ctx context.Context, p engine.Principal, chain, why s
 	if p.Role != engine.RoleOperator {
 		return ScheduleView{}, &engine.Error{Code: engine.CodeForbidden, Message: fmt.Sprintf("The role %q may not change a schedule.", p.Role), Hint: "Ask an operator."}
 	}
-	if err := s.config.Engine.CheckText("why", why); err != nil {
+	if err := s.Engine.CheckText("why", why); err != nil {
 		return ScheduleView{}, err
 	}
-	d := s.config.Chains()[chain]
+	d := s.Chains()[chain]
 	if d == nil || d.Schedule == nil || !p.InScope(WorkflowPrefix+chain) {
 		return ScheduleView{}, &engine.Error{Code: engine.CodeUnknownWorkflow, Path: "/chain", Message: fmt.Sprintf("No chain %.80q has a schedule.", chain), Hint: "List the schedules."}
 	}
@@ -189,7 +180,7 @@ func (s *Schedules) change(ctx context.Context, p engine.Principal, chain, why s
 		if err != nil {
 			return ScheduleView{}, err
 		}
-		action, err := do(d.Schedule, &kept, RunNote{By: p.ID, Why: why, At: s.config.Engine.Now()})
+		action, err := do(d.Schedule, &kept, RunNote{By: p.ID, Why: why, At: s.Engine.Now()})
 		if err != nil {
 			return ScheduleView{}, err
 		}
@@ -211,14 +202,14 @@ func isCode(err error, code engine.Code) bool {
 
 // find returns the stored state of a schedule, or a zero value if there is none.
 func (s *Schedules) find(ctx context.Context, chain string) (storedSchedule, error) {
-	position, err := s.config.Engine.FindSubject(ctx, systemPrincipal, ScheduleWorkflow, chain)
+	position, err := s.Engine.FindSubject(ctx, systemPrincipal, ScheduleWorkflow, chain)
 	if isCode(err, engine.CodeUnknownInstance) {
 		return storedSchedule{}, nil
 	}
 	if err != nil {
 		return storedSchedule{}, err
 	}
-	status, err := s.config.Engine.Status(ctx, systemPrincipal, position.ID)
+	status, err := s.Engine.Status(ctx, systemPrincipal, position.ID)
 	if err != nil {
 		return storedSchedule{}, err
 	}
@@ -236,17 +227,17 @@ func (s *Schedules) ensure(ctx context.Context, d *Definition) (storedSchedule, 
 	if err != nil || kept.id != "" {
 		return kept, err
 	}
-	if _, err := s.config.Engine.Define(ctx, systemPrincipal, engine.DefineRequest{Source: ScheduleWorkflow, Document: defineSchedules()}); err != nil {
+	if _, err := s.Engine.Define(ctx, systemPrincipal, engine.DefineRequest{Source: ScheduleWorkflow, Document: defineSchedules()}); err != nil {
 		return storedSchedule{}, err
 	}
 	raw, err := json.Marshal(scheduleState{
-		Chain: d.Name, Timing: d.Schedule.String(), Passed: s.config.Engine.Now(),
+		Chain: d.Name, Timing: d.Schedule.String(), Passed: s.Engine.Now(),
 		Starting: []starting{}, Asked: []Tick{}, Queued: []Tick{}, Running: []string{},
 	})
 	if err != nil {
 		return storedSchedule{}, engine.InternalError("encode a schedule", err)
 	}
-	began, err := s.config.Engine.Start(ctx, systemPrincipal, engine.StartRequest{Type: ScheduleWorkflow, Subject: d.Name, Context: raw})
+	began, err := s.Engine.Start(ctx, systemPrincipal, engine.StartRequest{Type: ScheduleWorkflow, Subject: d.Name, Context: raw})
 	switch {
 	case isCode(err, engine.CodeSubjectTaken): // another process was faster
 	case err != nil:
@@ -264,7 +255,7 @@ func (s *Schedules) record(ctx context.Context, p engine.Principal, kept storedS
 	if err != nil {
 		return kept, engine.InternalError("encode a schedule", err)
 	}
-	moved, err := s.config.Engine.Advance(ctx, p, engine.AdvanceRequest{ID: kept.id, Action: action, Data: document.ReadTrusted(raw), ExpectedRevision: &kept.revision})
+	moved, err := s.Engine.Advance(ctx, p, engine.AdvanceRequest{ID: kept.id, Action: action, Data: document.ReadTrusted(raw), ExpectedRevision: &kept.revision})
 	if err != nil {
 		return kept, err
 	}

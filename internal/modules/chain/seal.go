@@ -3,6 +3,7 @@ package chain
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -51,12 +52,12 @@ func (r *Runs) open(ctx context.Context, text string) (string, error) {
 
 // isSealed reports whether the records of a run are sealed.
 func (r *Runs) isSealed(ctx context.Context, run string) (bool, error) {
-	list, err := r.listRows(ctx, dbos.WithFilterWorkflowIDs(run), dbos.WithFilterLoadInput(true))
-	if err != nil || len(list) == 0 {
-		return false, err
+	w, err := r.findRow(ctx, run, dbos.WithFilterLoadInput(true))
+	if errors.Is(err, ErrUnknownRun) {
+		return false, nil
 	}
-	_, sealed := readSealed(unquote(list[0].Input))
-	return sealed, nil
+	_, sealed := readSealed(unquote(w.Input))
+	return sealed, err
 }
 
 func readSealed(text string) (e sealedText, ok bool) {

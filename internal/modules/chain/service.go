@@ -73,7 +73,7 @@ type RunView struct {
 	Started  time.Time `json:"startedAt"`
 	Ended    time.Time `json:"endedAt,omitzero"`
 	// Note records what someone last did to the run.
-	Note *RunNote `json:"note,omitempty"`
+	Note RunNote `json:"note,omitzero"`
 	// Waiting is what the run waits for; UnderWay is what its steps are doing.
 	Waiting  []RunQuestion `json:"waiting,omitempty"`
 	UnderWay []RunQuestion `json:"underWay,omitempty"`
@@ -289,7 +289,7 @@ func (s *Service) findStarted(ctx context.Context, req StartRequest) (*RunState,
 	if err := s.config.Runs.checkRecord(req, v.Chain, v.Principal, record); err != nil {
 		return nil, engine.StoreError("compare the run", err)
 	}
-	return &RunState{Run: req.Run, swept: &v}, nil
+	return &RunState{RunView: v, swept: true}, nil
 }
 
 // ReadRun returns a run with its steps. For a swept run it returns the store's record.
@@ -383,7 +383,7 @@ func (s *Service) ListRuns(ctx context.Context, p engine.Principal, req ListRuns
 			if !q.mayMatch(known) || req.Status != "" && known.Status != req.Status {
 				continue
 			}
-			v := s.summarize(p, known)
+			v := summarize(p, known)
 			v.note(waiting[known.Run])
 			out.Runs = append(out.Runs, v)
 			out.Count++
@@ -439,7 +439,7 @@ func (s *Service) SignalRun(ctx context.Context, p engine.Principal, run, name s
 	if err != nil {
 		return RunView{}, err
 	}
-	return s.change(ctx, p, engine.RightAdvance, run, func(run string) error { return s.config.Runs.Signal(ctx, run, name, p.ID, decoded) })
+	return s.change(ctx, p, engine.RightAdvance, run, "", func(run string) error { return s.config.Runs.Signal(ctx, run, name, p.ID, decoded) })
 }
 
 // AnswerRun states what happened to a call that may have run. The principal that the run acts for may not
@@ -462,7 +462,7 @@ func (s *Service) AnswerRun(ctx context.Context, p engine.Principal, run, key, a
 	if known.Principal == p.ID {
 		return RunView{}, &engine.Error{Code: engine.CodeForbidden, Message: "The run acts for you, so you may not report the outcome of its call.", Hint: "Leave the answer to another reviewer."}
 	}
-	return s.change(ctx, p, engine.RightResolve, known.Run, func(run string) error {
+	return s.change(ctx, p, engine.RightResolve, known.Run, "", func(run string) error {
 		all, err := s.config.Runs.questions(ctx, run)
 		if err != nil {
 			return err
@@ -487,25 +487,25 @@ var decisions = map[string]judge.Outcome{AnswerHappened: judge.Approve, AnswerAg
 
 // CancelRun ends a run. A call in progress may still complete.
 func (s *Service) CancelRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error) {
-	if err := s.config.Engine.CheckText("why", why); err != nil {
-		return RunView{}, err
-	}
-	return s.change(ctx, p, engine.RightCancel, run, func(run string) error { return s.config.Runs.Cancel(ctx, run, p.ID, why) })
+	return s.change(ctx, p, engine.RightCancel, run, why, func(run string) error { return s.config.Runs.Cancel(ctx, run, p.ID, why) })
 }
 
 // PauseRun stops a run before its next step.
 func (s *Service) PauseRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error) {
-	return s.operate(ctx, p, "pause", run, why, func(run string) error { return s.config.Runs.Pause(ctx, run, p.ID, why) })
+	return s.change(ctx, p, engine.RightOperate, run, why, func(run string) error { return s.config.Runs.Pause(ctx, run, p.ID, why) })
 }
 
 // ResumeRun continues a paused run.
 func (s *Service) ResumeRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error) {
-	return s.operate(ctx, p, "resume", run, why, func(run string) error { return s.config.Runs.Resume(ctx, run, p.ID, why) })
+	return s.change(ctx, p, engine.RightOperate, run, why, func(run string) error { return s.config.Runs.Resume(ctx, run, p.ID, why) })
 }
 
 // RedriveRun runs a failed run again from the failed step, as a new run, and returns the new run.
 func (s *Service) RedriveRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error) {
-	known, err := s.findToOperate(ctx, p, "redrive", run, why)
+	known, err := s.find(ctx, p, engine.RightOperate, run)
+	if err == nil {
+		err = s.config.Engine.CheckText("why", why)
+	}
 	if err != nil {
 		return RunView{}, err
 	}
@@ -519,37 +519,15 @@ func (s *Service) RedriveRun(ctx context.Context, p engine.Principal, run, why s
 	return s.ReadStatus(ctx, p, again)
 }
 
-// operate is like change, for operators only.
-func (s *Service) operate(ctx context.Context, p engine.Principal, verb, run, why string, do func(run string) error) (RunView, error) {
-	known, err := s.findToOperate(ctx, p, verb, run, why)
-	if err != nil {
-		return RunView{}, err
-	}
-	return s.changeFound(ctx, p, known, do)
-}
-
-// findToOperate is like find, for operators only.
-func (s *Service) findToOperate(ctx context.Context, p engine.Principal, verb, run, why string) (RunState, error) {
-	known, err := s.find(ctx, p, engine.RightRead, run)
-	switch {
-	case err != nil:
-		return RunState{}, err
-	case p.Role != engine.RoleOperator:
-		return RunState{}, &engine.Error{Code: engine.CodeForbidden, Message: fmt.Sprintf("The role %q may not %s a run.", p.Role, verb), Hint: "Ask an operator."}
-	}
-	return known, s.config.Engine.CheckText("why", why)
-}
-
-// change applies do to a run that has not ended, and returns the run.
-func (s *Service) change(ctx context.Context, p engine.Principal, right engine.Right, run string, do func(run string) error) (RunView, error) {
+// change applies do to a run that has not ended, and returns the run. why is the reason for the record.
+func (s *Service) change(ctx context.Context, p engine.Principal, right engine.Right, run, why string, do func(run string) error) (RunView, error) {
 	known, err := s.find(ctx, p, right, run)
+	if err == nil {
+		err = s.config.Engine.CheckText("why", why)
+	}
 	if err != nil {
 		return RunView{}, err
 	}
-	return s.changeFound(ctx, p, known, do)
-}
-
-func (s *Service) changeFound(ctx context.Context, p engine.Principal, known RunState, do func(run string) error) (RunView, error) {
 	if known.Status.HasEnded() {
 		return RunView{}, &engine.Error{Code: engine.CodeInstanceEnded, Message: fmt.Sprintf("The run %s has ended: it is %s.", known.Run, known.Status), Hint: "Start a new run."}
 	}
@@ -580,14 +558,9 @@ func (v *RunView) note(all []RunQuestion) {
 }
 
 // summarize returns a run as lists show it.
-func (s *Service) summarize(p engine.Principal, known RunState) RunView {
-	v := RunView{
-		Run: displayRunID(p, known.Principal, known.Run), Chain: known.Chain, Status: known.Status, Principal: known.Principal, ActsFor: known.ActsFor,
-		Instance: s.config.Runs.instance(known.Run), Started: known.Started, Ended: known.Ended,
-	}
-	if known.Note.By != "" {
-		v.Note = &known.Note
-	}
+func summarize(p engine.Principal, known RunState) RunView {
+	v := known.RunView
+	v.Run = displayRunID(p, v.Principal, v.Run)
 	if known.Result != nil && known.Result.Err != nil {
 		v.Error = known.Result.Err.View().withoutMessage()
 	}
@@ -612,7 +585,7 @@ func (s *Service) listQuestions(ctx context.Context, list []RunState) (map[strin
 // view returns a run with its steps, from record first on.
 func (s *Service) view(ctx context.Context, p engine.Principal, known RunState, first int) (RunView, error) {
 	v, err := s.outline(ctx, p, known)
-	if err != nil || known.swept != nil {
+	if err != nil || known.swept {
 		return v, err
 	}
 	steps, next, err := s.config.Runs.steps(ctx, known.Run, first)
@@ -631,12 +604,10 @@ func (s *Service) view(ctx context.Context, p engine.Principal, known RunState, 
 
 // outline returns a run without its steps.
 func (s *Service) outline(ctx context.Context, p engine.Principal, known RunState) (RunView, error) {
-	if known.swept != nil {
-		v := *known.swept
-		v.Run = displayRunID(p, v.Principal, v.Run)
+	v := summarize(p, known)
+	if known.swept {
 		return v, nil
 	}
-	v := s.summarize(p, known)
 	if known.Result != nil {
 		v.Output, v.Error = encodeOutput(known.Result.Output), known.Result.Err.View()
 	}

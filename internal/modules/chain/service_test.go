@@ -62,7 +62,7 @@ func TestService(t *testing.T) {
 	if q := v.Waiting[0]; q.Kind != QuestionSignal || q.Key != "go" || q.Step != "w" {
 		t.Errorf("it waits for %+v", q)
 	}
-	if v, err = s.PauseRun(ctx, operator, "one", "lunch"); err != nil || v.Status != StatusPaused || v.Note == nil || v.Note.Why != "lunch" {
+	if v, err = s.PauseRun(ctx, operator, "one", "lunch"); err != nil || v.Status != StatusPaused || v.Note.By == "" || v.Note.Why != "lunch" {
 		t.Errorf("%+v, %v", v, err)
 	}
 	if v, err = s.ResumeRun(ctx, operator, "one", ""); err != nil || v.Status != StatusRunning {

@@ -65,8 +65,10 @@ func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 	switch {
 	case !executes:
 	case r.config.Database == nil:
-		if s.owner, err = takeOwnership(ctx, r.config.Path+"-owner"); err != nil {
+		if s.owner, err = takeOwnership(ctx, r.config.Path+"-owner"); errors.Is(err, ErrInUse) {
 			return err
+		} else if err != nil {
+			return r.failOpen(err)
 		}
 		s.executor = "gavel"
 	default:
@@ -124,7 +126,7 @@ func (r *Runs) openTables(ctx context.Context, s *session) (err error) {
 		c.DatabaseURL, c.DatabaseSchema = d.address(), d.schema()
 	} else {
 		if s.file, err = openFile(r.config.Path); err != nil {
-			return err
+			return r.failOpen(err)
 		}
 		c.SQLiteSystemDB = s.file
 	}
@@ -138,13 +140,10 @@ func (r *Runs) openTables(ctx context.Context, s *session) (err error) {
 }
 
 func (r *Runs) failOpen(err error) error {
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case r.config.Database != nil:
-		return fmt.Errorf("open the runs in the schema %q of the database: %w", r.config.Database.schema(), err)
 	}
-	return fmt.Errorf("open the runs in %s: %w", r.config.Path, err)
+	return fmt.Errorf("open the runs in %s: %w", r.where(), err)
 }
 
 // quietHandler passes on only errors of DBOS. Its other messages contain the address and settings of the

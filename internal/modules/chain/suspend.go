@@ -102,20 +102,15 @@ func (x *execution) suspend() error {
 // describeWait returns what an execution waits for, or false if anything else is in progress or a wait ends
 // soon.
 func (x *execution) describeWait() (liveState, bool) {
-	for _, done := range x.pending {
-		if len(done) > 0 {
-			return liveState{}, false
-		}
-	}
-	for id := range x.pending {
-		if !slices.Contains([]Op{OpSleep, OpWait, OpAsk, OpMove}, x.commands[id].Op) {
+	for _, c := range x.commands {
+		if c.outcome != nil || !slices.Contains([]Op{OpSleep, OpWait, OpAsk, OpMove}, c.Op) {
 			return liveState{}, false
 		}
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	under := x.control[x.run]
-	if under == nil || len(under.questions) != len(x.pending) {
+	if under == nil || len(under.questions) != len(x.commands) {
 		return liveState{}, false
 	}
 	b := under.state

@@ -2,7 +2,6 @@ package chain
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -160,9 +159,7 @@ func (r *Runs) publish(ctx context.Context) error {
 }
 
 func readLiveState(w dbos.WorkflowStatus) (b liveState) {
-	if raw, err := json.Marshal(w.Attributes[attrState]); err == nil {
-		_ = json.Unmarshal(raw, &b) // an invalid live state counts as empty
-	}
+	decodeAttribute(w, attrState, &b)
 	return b
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// checkEvidence calls checkSources before the door is open. It reads the upstreams and pins only if some source of
+// checkEvidence calls checkSources before the upstreams are open. It reads the upstreams and pins only if some source of
 // evidence is a tool.
 func checkEvidence(file *config.File, gates gate.Config) error {
 	sources, err := evidence.ParseConfig(file.Section(config.SectionEvidence))

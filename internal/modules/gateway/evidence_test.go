@@ -105,8 +105,8 @@ func serveTools(mode string) {
 	}
 }
 
-// openDoor opens the test server in one mode with the pins of another.
-func openDoor(t testing.TB, mode, pinned string, timeout time.Duration) *upstream.Manager {
+// openUpstreams opens the test server in one mode with the pins of another.
+func openUpstreams(t testing.TB, mode, pinned string, timeout time.Duration) *upstream.Manager {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -128,21 +128,21 @@ func openDoor(t testing.TB, mode, pinned string, timeout time.Duration) *upstrea
 	if err != nil {
 		t.Fatal(err)
 	}
-	door, err := upstream.Open(declare(variables(pinned)), upstream.Options{})
+	manager, err := upstream.Open(declare(variables(pinned)), upstream.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := door.Inspect(t.Context(), "shop")
-	door.Close()
+	report, err := manager.Inspect(t.Context(), "shop")
+	manager.Close()
 	if err = errors.Join(err, pins.Set("shop", report.Items)); err != nil {
 		t.Fatal(err)
 	}
-	door, err = upstream.Open(declare(variables(mode)), upstream.Options{Pins: pins})
+	manager, err = upstream.Open(declare(variables(mode)), upstream.Options{Pins: pins})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(door.Close)
-	return door
+	t.Cleanup(manager.Close)
+	return manager
 }
 
 // fetcher returns a manager whose sources are tools of other servers.
@@ -159,13 +159,13 @@ func fetcher(t testing.TB, tools evidence.Tools, sources map[string]evidence.Sou
 
 func TestTool(t *testing.T) {
 	t.Parallel()
-	well, mortal, impatient := openDoor(t, "plain", "plain", time.Minute), openDoor(t, "plain", "plain", time.Minute), openDoor(t, "plain", "plain", 200*time.Millisecond)
-	drifted, crash := openDoor(t, "drifted", "plain", time.Minute), openDoor(t, "crash", "plain", time.Minute)
+	well, mortal, impatient := openUpstreams(t, "plain", "plain", time.Minute), openUpstreams(t, "plain", "plain", time.Minute), openUpstreams(t, "plain", "plain", 200*time.Millisecond)
+	drifted, crash := openUpstreams(t, "drifted", "plain", time.Minute), openUpstreams(t, "crash", "plain", time.Minute)
 	whole := evidence.Source{Arguments: map[string]evidence.Argument{"number": {Optional: true, Pattern: "[0-9.]*|true"}, "filter": {Optional: true, MaxLength: 60}}}
 	parsed, text := whole, whole
 	parsed.Output, text.Output = evidence.OutputJSON, evidence.OutputText
 	for name, c := range map[string]struct {
-		door      *upstream.Manager
+		manager   *upstream.Manager
 		source    evidence.Source
 		tool      string
 		arguments string
@@ -187,11 +187,11 @@ func TestTool(t *testing.T) {
 		"input required":            {tool: "wants more", want: "malformed: asks for input"},
 		"a task":                    {tool: "task", want: "malformed: a task"},
 		"an error":                  {tool: "error", want: "refused: the error -32602"},
-		"no answer":                 {tool: "hangs", door: impatient, want: "timeout: no answer within 200ms"},
+		"no answer":                 {tool: "hangs", manager: impatient, want: "timeout: no answer within 200ms"},
 		"no answer in its own time": {tool: "hangs", source: evidence.Source{Timeout: 50 * time.Millisecond}, want: "timeout: timed out after 50ms"},
-		"it ends":                   {tool: "ends", door: mortal, want: "unavailable: gave no answer"},
-		"a crash":                   {tool: "echo", door: crash, want: "unavailable: gave no answer"},
-		"it drifted":                {tool: "echo", door: drifted, want: "refused: differs from its pin (description)"},
+		"it ends":                   {tool: "ends", manager: mortal, want: "unavailable: gave no answer"},
+		"a crash":                   {tool: "echo", manager: crash, want: "unavailable: gave no answer"},
+		"it drifted":                {tool: "echo", manager: drifted, want: "refused: differs from its pin (description)"},
 		"not pinned":                {tool: "nothings", want: "refused: the tool does not exist, or the principal of the move may not use it"},
 		"not allowed to anybody":    {tool: "denied", want: "refused: the tool does not exist, or the principal of the move may not use it"},
 		"not allowed to the role":   {tool: "operate", want: "refused: the tool does not exist, or the principal of the move may not use it"},
@@ -210,9 +210,9 @@ func TestTool(t *testing.T) {
 				s.Arguments = whole.Arguments
 			}
 			s.Upstream, s.MaxOutput = &evidence.Tool{Server: "shop", Name: c.tool}, 100
-			door := cmp.Or(c.door, well)
+			manager := cmp.Or(c.manager, well)
 			r := judge.EvidenceRequest{Source: "it", Arguments: json.RawMessage(c.arguments), Principal: strings.Trim(cmp.Or(c.who, "agent:a"), "-"), Role: "agent", Caller: "agent:a"}
-			f, err := fetcher(t, gateway.Behind(door), map[string]evidence.Source{"it": s}).Fetch(t.Context(), r, false)
+			f, err := fetcher(t, gateway.Behind(manager), map[string]evidence.Source{"it": s}).Fetch(t.Context(), r, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -235,7 +235,7 @@ func TestToolIsReadOnlyWhereTheOperatorSaysSo(t *testing.T) {
 	s := evidence.Source{Upstream: &evidence.Tool{Server: "shop", Name: "words"}}
 	marked := s
 	marked.ReadOnly = &yes
-	m := fetcher(t, gateway.Behind(openDoor(t, "plain", "plain", time.Minute)), map[string]evidence.Source{"it": s, "marked": marked})
+	m := fetcher(t, gateway.Behind(openUpstreams(t, "plain", "plain", time.Minute)), map[string]evidence.Source{"it": s, "marked": marked})
 	for source, want := range map[string]judge.EvidenceFailure{"it": judge.FailureNotReadOnly, "marked": ""} {
 		f, err := m.Fetch(t.Context(), judge.EvidenceRequest{Source: source, Principal: "agent:a", Role: "agent"}, true)
 		if err != nil || f.Failure != want {
@@ -252,7 +252,7 @@ func TestToolBehindChangedUpstreams(t *testing.T) {
 	}
 	defer called.Close()
 	t.Setenv(hangsVariable, called.Addr().String())
-	before, after := openDoor(t, "plain", "plain", time.Minute), openDoor(t, "plain", "plain", time.Minute)
+	before, after := openUpstreams(t, "plain", "plain", time.Minute), openUpstreams(t, "plain", "plain", time.Minute)
 	tools := gateway.Behind(before)
 	m := fetcher(t, tools, map[string]evidence.Source{
 		"words": {Upstream: &evidence.Tool{Server: "shop", Name: "words"}}, "hangs": {Upstream: &evidence.Tool{Server: "shop", Name: "hangs"}},

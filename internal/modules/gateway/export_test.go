@@ -12,14 +12,14 @@ const TailAgain = tailRetryDelay
 // Access exports access.
 type Access = access
 
-// Behind returns the access to a gateway with a door.
-func Behind(door *upstream.Manager) Access { return access{&gateway{upstreams: door}} }
+// Behind returns the access to a gateway with the given manager.
+func Behind(manager *upstream.Manager) Access { return access{&gateway{upstreams: manager}} }
 
-// Use puts another door in force.
-func (a Access) Use(door *upstream.Manager) {
+// Use replaces the manager.
+func (a Access) Use(manager *upstream.Manager) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.upstreams = door
+	a.upstreams = manager
 }
 
 // CheckSources calls checkSources with a file's upstreams and gates.

@@ -84,16 +84,16 @@ func extend(setup module.Setup) *module.Extension {
 	return all
 }
 
-// check opens a door without starting servers. Every environment variable gets a placeholder value.
+// check opens the upstreams without starting servers. Every environment variable gets a placeholder value.
 func check(c module.Check) error {
 	gates, err := gate.ParseConfig(c.File.Section(config.SectionGates))
 	if err != nil {
 		return err
 	}
 	g := newGateway(module.Setup{Log: c.Log, LookupEnv: func(string) (string, bool) { return "x", true }})
-	door, err := g.open(c.File, gates)
-	g.warn(c.File, door)
-	door.Close()
+	manager, err := g.open(c.File, gates)
+	g.warn(c.File, manager)
+	manager.Close()
 	return errors.Join(err, gates.Check(c.Definitions, false), checkExposure(c))
 }
 

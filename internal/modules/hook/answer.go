@@ -129,7 +129,7 @@ func answerWithin(ctx context.Context, p module.Program, adapter *agent.Adapter,
 	case out = <-a:
 	case <-ctx.Done():
 		select {
-		case out = <-a: // answered just in time, or denied by the door, whose reason is more specific
+		case out = <-a: // answered just in time, or denied by the decider, whose reason is more specific
 		case <-time.After(hookGrace):
 			out = adapter.EncodeFailure(agent.DescribeFailure(adapter.Client, context.Cause(ctx)))
 		}
@@ -246,7 +246,7 @@ func (c *answerCommand) answer(ctx context.Context, con *module.Console, adapter
 		}
 		return sys, err
 	}
-	door := agent.NewDecider(agent.DeciderConfig{
+	decider := agent.NewDecider(agent.DeciderConfig{
 		Rules: func() agent.Rules { return rules }, Logger: con.Log,
 		Engine: func(ctx context.Context) (agent.Engine, error) {
 			sys, err := open(ctx)
@@ -256,7 +256,7 @@ func (c *answerCommand) answer(ctx context.Context, con *module.Console, adapter
 			return sys.Engine, nil
 		},
 	})
-	a = door.Decide(ctx, p, e)
+	a = decider.Decide(ctx, p, e)
 	if approved != nil && ctx.Err() == nil && acceptsText(adapter, e, a) { // otherwise the next event reports it
 		a = appendText(a, approved.report(ctx, con, open))
 		if e.Phase == agent.PhaseStart {
@@ -264,7 +264,7 @@ func (c *answerCommand) answer(ctx context.Context, con *module.Console, adapter
 		}
 	}
 	return a, func() error {
-		door.Wait()
+		decider.Wait()
 		if sys == nil {
 			return nil
 		}

@@ -73,7 +73,7 @@ func (f *face) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	defer func() {
-		if p := recover(); p != nil { // from decoding the event; the door recovers from its own panics
+		if p := recover(); p != nil { // from decoding the event; the decider recovers from its own panics
 			f.log.Error("a hook crashed; this is a bug in gavel", "client", adapter.Client, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			listen.WriteProblem(w, http.StatusInternalServerError, string(engine.CodeInternal), "gavel crashed; this is a bug in gavel.")
 		}

@@ -174,10 +174,10 @@ func (s search) inBlocks(n int) query {
 }
 
 // page reads a page of at most n events.
-func (f search) page(ctx context.Context, s *Store, on handle, n int) (page []store.PlacedEvent, err error) {
-	for _, next := range f.queries() {
+func (s search) page(ctx context.Context, db *Store, on handle, n int) (page []store.PlacedEvent, err error) {
+	for _, next := range s.queries() {
 		q := next(n - len(page))
-		more, err := queryAll(ctx, on, scanPlaced, s.sql(q.sql), q.args...)
+		more, err := queryAll(ctx, on, scanPlaced, db.sql(q.sql), q.args...)
 		page = append(page, more...)
 		if err != nil || len(page) == n {
 			return page, err

@@ -126,15 +126,15 @@ func (f *askingFlags) LocalConfig() string {
 type moduleModels struct{ ModelFlags }
 
 // Open implements module.Models.
-func (f *moduleModels) Open(log *slog.Logger) (asker judge.Asker, names []string, end func(), err error) {
-	m, err := f.ModelFlags.Open(log)
-	if err != nil || m == nil {
+func (m *moduleModels) Open(log *slog.Logger) (asker judge.Asker, names []string, end func(), err error) {
+	model, err := m.ModelFlags.Open(log)
+	if err != nil || model == nil {
 		return nil, nil, func() {}, err
 	}
-	if _, err := m.Layer(nil); err != nil {
-		return nil, nil, nil, errors.Join(err, m.Close())
+	if _, err := model.Layer(nil); err != nil {
+		return nil, nil, nil, errors.Join(err, model.Close())
 	}
-	return m.asker, m.ListNames(), func() { _ = m.Close() }, nil
+	return model.asker, model.ListNames(), func() { _ = model.Close() }, nil
 }
 
 // openWithModules opens a store for operations of modules.

@@ -136,18 +136,18 @@ func CommandFieldName(field reflect.StructField) string {
 }
 
 // bind creates the arguments and flags of the command's operation.
-func (c *OperationFlags) bind(words string) {
-	c.spec = OperationSpecs[words]
-	all := slices.DeleteFunc(slices.Clone(c.spec.Operation.Fields), func(f operation.Field) bool {
-		_, fixed := c.spec.Fixed[f.Name]
-		return fixed || slices.Contains(c.spec.Omitted, f.Name)
+func (f *OperationFlags) bind(words string) {
+	f.spec = OperationSpecs[words]
+	all := slices.DeleteFunc(slices.Clone(f.spec.Operation.Fields), func(field operation.Field) bool {
+		_, fixed := f.spec.Fixed[field.Name]
+		return fixed || slices.Contains(f.spec.Omitted, field.Name)
 	})
-	slices.SortStableFunc(all, func(a, b operation.Field) int { return cmp.Compare(c.spec.position(a), c.spec.position(b)) })
+	slices.SortStableFunc(all, func(a, b operation.Field) int { return cmp.Compare(f.spec.position(a), f.spec.position(b)) })
 	members := make([]reflect.StructField, len(all))
 	for i := range all {
-		members[i] = c.spec.nameField(&all[i])
+		members[i] = f.spec.nameField(&all[i])
 	}
-	c.fields, c.Values = all, reflect.New(reflect.StructOf(members)).Interface()
+	f.fields, f.Values = all, reflect.New(reflect.StructOf(members)).Interface()
 }
 
 // position returns the index of a positional argument; flags come after all of them.
@@ -224,21 +224,21 @@ func nameFlag(field string) string {
 }
 
 // BuildRequest returns the request of the command line: a pointer to the operation's request.
-func (c *OperationFlags) BuildRequest(now time.Time) (any, error) {
-	req := c.spec.Operation.NewRequest()
-	for i := range c.spec.Operation.Fields {
-		f := &c.spec.Operation.Fields[i]
-		if value, ok := c.spec.Fixed[f.Name]; ok {
-			if err := f.SetText(req, []string{value}, operation.Flag); err != nil {
+func (f *OperationFlags) BuildRequest(now time.Time) (any, error) {
+	req := f.spec.Operation.NewRequest()
+	for i := range f.spec.Operation.Fields {
+		field := &f.spec.Operation.Fields[i]
+		if value, ok := f.spec.Fixed[field.Name]; ok {
+			if err := field.SetText(req, []string{value}, operation.Flag); err != nil {
 				return nil, err //nolint:wrapcheck // an *engine.Error
 			}
 		}
 	}
-	values := reflect.ValueOf(c.Values).Elem()
-	for i := range c.fields {
-		texts, err := readFlag(&c.fields[i], values.Field(i), now)
+	values := reflect.ValueOf(f.Values).Elem()
+	for i := range f.fields {
+		texts, err := readFlag(&f.fields[i], values.Field(i), now)
 		if err == nil && texts != nil {
-			err = c.fields[i].SetText(req, texts, operation.Flag)
+			err = f.fields[i].SetText(req, texts, operation.Flag)
 		}
 		if err != nil {
 			return nil, module.EngineFailure(err)
@@ -311,33 +311,33 @@ type Answer struct {
 
 // print prints a result: as JSON, as a table if it is a list, with the text function of the command, or as its
 // message.
-func (c *PerformFlags) print(ctx context.Context, con *Console, a Answer) error {
+func (f *PerformFlags) print(ctx context.Context, con *Console, a Answer) error {
 	v := reflect.ValueOf(a.Result)
 	switch {
-	case c.JSON && c.spec.JSON != nil:
-		return con.Out.JSON(c.spec.JSON(a.Result))
-	case c.JSON:
+	case f.JSON && f.spec.JSON != nil:
+		return con.Out.JSON(f.spec.JSON(a.Result))
+	case f.JSON:
 		return con.Out.JSON(a.Result)
-	case c.spec.Text != nil:
-		return c.spec.Text(ctx, con, a)
-	case c.spec.Rows == nil:
+	case f.spec.Text != nil:
+		return f.spec.Text(ctx, con, a)
+	case f.spec.Rows == nil:
 		for _, name := range []string{"Message", "Progress"} {
-			if f := v.FieldByName(name); f.IsValid() && f.String() != "" {
-				con.Out.Printf("%s\n", f.String())
+			if field := v.FieldByName(name); field.IsValid() && field.String() != "" {
+				con.Out.Printf("%s\n", field.String())
 			}
 		}
 		return nil
 	}
 	more := ""
 	for _, next := range [][2]string{{"NextCursor", "--after"}, {"NextAfter", "--after-seq"}} {
-		if f := v.FieldByName(next[0]); f.IsValid() && !f.IsZero() {
-			more = fmt.Sprint(next[1], " ", f)
+		if field := v.FieldByName(next[0]); field.IsValid() && !field.IsZero() {
+			more = fmt.Sprint(next[1], " ", field)
 		}
 	}
 	if left, ok := a.Result.(engine.StatisticsResult); ok && left.NotShown > 0 {
 		con.Err.Printf("%d decisions about other transitions are not shown\n", left.NotShown)
 	}
-	return con.PrintList(false, nil, c.spec.Rows(a.Result), c.spec.EmptyText(a.req), more, c.spec.OptionalColumns...)
+	return con.PrintList(false, nil, f.spec.Rows(a.Result), f.spec.EmptyText(a.req), more, f.spec.OptionalColumns...)
 }
 
 // fetchAll performs an operation. It requests more events until it has as many as the request asks for, because a

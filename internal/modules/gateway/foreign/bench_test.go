@@ -104,8 +104,8 @@ func serveToolsOverHTTP(n int) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// openDoor returns a door to servers that run this program. All items are pinned and allowed for every principal.
-func openDoor(b *testing.B, servers, tools int) *upstream.Manager {
+// openUpstreams returns servers that run this program. All items are pinned and allowed for every principal.
+func openUpstreams(b *testing.B, servers, tools int) *upstream.Manager {
 	b.Helper()
 	declared := upstream.Config{Servers: map[string]upstream.Server{}}
 	for i := range servers {
@@ -207,7 +207,7 @@ func BenchmarkGateway(b *testing.B) {
 	var direct float64
 	b.Run("direct", func(b *testing.B) { direct = measureDirect(b) })
 	b.Run("proxied", func(b *testing.B) {
-		send, next := serve(b, newGateway(openDoor(b, 1, 10)))
+		send, next := serve(b, newGateway(openUpstreams(b, 1, 10)))
 		p50 := measure(b, func(n int) {
 			send(fmt.Sprintf(benchCall, n, "s0__tool1"))
 			if line := next(); !strings.Contains(line, `"text":"done"`) {
@@ -220,7 +220,7 @@ func BenchmarkGateway(b *testing.B) {
 
 // BenchmarkGatewayList lists 500 tools of 20 servers, as they are written to a client.
 func BenchmarkGatewayList(b *testing.B) {
-	send, next := serve(b, newGateway(openDoor(b, 20, 25)))
+	send, next := serve(b, newGateway(openUpstreams(b, 20, 25)))
 	var size int
 	measure(b, func(n int) {
 		send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/list"}`, n))
@@ -287,7 +287,7 @@ func BenchmarkGatewayIdle(b *testing.B) {
 
 // BenchmarkOwnCalls asks the gateway for gavel's own names. Each call of gavel's own tools has this cost.
 func BenchmarkOwnCalls(b *testing.B) {
-	g := newGateway(newDoor())
+	g := newGateway(newFakeUpstreams())
 	for b.Loop() {
 		if _, err := g.Ask(b.Context(), ann, wire.Request{Method: "tools/call", Kind: wire.Tool, Name: "workflow.advance"}); err == nil {
 			b.Fatal("it is not gavel's own")

@@ -10,7 +10,7 @@
 //   - a change is announced to exactly those principals whose lists it changes;
 //   - a principal cannot tell an item that it may not use from one that does not exist.
 //
-// It must never reach a server except through the door, decide who may use an item, or trust text from a server. Only
+// It must never reach a server except through Upstreams, decide who may use an item, or trust text from a server. Only
 // the gateway module imports it.
 package foreign
 
@@ -61,25 +61,25 @@ func New(log *slog.Logger) *Face {
 	return &Face{log: log, waiting: map[list]chan struct{}{}}
 }
 
-// Serve replaces the door whose tools, resources and prompts are served, and notifies clients whose lists change.
-func (f *Face) Serve(door Upstreams) {
+// Serve replaces the upstreams whose tools, resources and prompts are served, and notifies clients whose lists change.
+func (f *Face) Serve(upstreams Upstreams) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before := f.upstreams
-	f.upstreams = door
+	f.upstreams = upstreams
 	for l, changed := range f.waiting {
-		if !slices.EqualFunc(listOf(before, l), listOf(door, l), isSameItem) {
+		if !slices.EqualFunc(listOf(before, l), listOf(upstreams, l), isSameItem) {
 			close(changed)
 			delete(f.waiting, l)
 		}
 	}
 }
 
-func listOf(door Upstreams, l list) []upstream.Item {
-	if door == nil {
+func listOf(upstreams Upstreams, l list) []upstream.Item {
+	if upstreams == nil {
 		return nil
 	}
-	return door.List(l.principal, upstream.Kind(l.kind))
+	return upstreams.List(l.principal, upstream.Kind(l.kind))
 }
 
 func isSameItem(a, b upstream.Item) bool { return a.Public == b.Public && bytes.Equal(a.Raw, b.Raw) }
@@ -126,11 +126,11 @@ func (f *Face) List(p engine.Principal, kind wire.Kind) (items []wire.Item) {
 
 // Find implements wire.Foreign.
 func (f *Face) Find(ctx context.Context, kind wire.Kind, name string) (wire.Item, bool) {
-	door := f.current()
-	if door == nil || !isPrefixed(kind, name) {
+	upstreams := f.current()
+	if upstreams == nil || !isPrefixed(kind, name) {
 		return wire.Item{}, false
 	}
-	items := door.List(wire.CallerOf(ctx), upstream.Kind(kind))
+	items := upstreams.List(wire.CallerOf(ctx), upstream.Kind(kind))
 	i := slices.IndexFunc(items, func(i upstream.Item) bool { return i.Public == name })
 	if i < 0 {
 		return wire.Item{}, false
@@ -148,17 +148,17 @@ func isPrefixed(kind wire.Kind, name string) bool {
 
 // Ask implements wire.Foreign.
 func (f *Face) Ask(ctx context.Context, p engine.Principal, r wire.Request) (wire.Reply, error) {
-	door := f.current()
-	if door == nil || !isPrefixed(r.Kind, r.Name) {
+	upstreams := f.current()
+	if upstreams == nil || !isPrefixed(r.Kind, r.Name) {
 		return wire.Reply{}, wire.ErrNotForeign
 	}
-	server, name, ok := door.Resolve(upstream.Kind(r.Kind), r.Name)
+	server, name, ok := upstreams.Resolve(upstream.Kind(r.Kind), r.Name)
 	if !ok {
 		return wire.Reply{}, wire.ErrNotForeign
 	}
 	meta := document.ReadTrusted(r.Params).Get("_meta")
 	relay := newRelay(ctx, meta.Get("progressToken"))
-	reply, err := door.Call(ctx, p, upstream.Request{
+	reply, err := upstreams.Call(ctx, p, upstream.Request{
 		Upstream: server, Method: r.Method, Kind: upstream.Kind(r.Kind), Name: name, Params: r.Params,
 		Progress: relay.progress(), Trace: meta.Get("traceparent").Text(), Capabilities: clientCapabilities(ctx, meta),
 	})
@@ -217,7 +217,7 @@ var internalFailures = []upstream.Code{upstream.Code(engine.CodeInternal), upstr
 
 // explain converts the error of a call to a reply. A tool call gets a result with isError, which the model reads.
 // Other requests get a JSON-RPC error, because their results cannot express failure.
-func (g *Face) explain(ctx context.Context, r wire.Request, server string, err error) (wire.Reply, error) {
+func (f *Face) explain(ctx context.Context, r wire.Request, server string, err error) (wire.Reply, error) {
 	e, known := errors.AsType[*upstream.Error](err)
 	switch {
 	case known && e.Code == upstream.CodeUnknown:
@@ -227,10 +227,10 @@ func (g *Face) explain(ctx context.Context, r wire.Request, server string, err e
 	case !known:
 		e = &upstream.Error{Code: codeCancelled, Message: "The call was cancelled.", Hint: "The server was asked to stop; it may have done a part.", MayHaveRun: true}
 	}
-	if e.Err != nil && slices.Contains(internalFailures, e.Code) { // the door itself logs failures of servers, without secrets
-		g.log.ErrorContext(ctx, "could not answer", "server", server, "method", r.Method, "name", r.Name, "code", string(e.Code), "cause", e.Err.Error())
+	if e.Err != nil && slices.Contains(internalFailures, e.Code) { // the upstreams log failures of servers, without secrets
+		f.log.ErrorContext(ctx, "could not answer", "server", server, "method", r.Method, "name", r.Name, "code", string(e.Code), "cause", e.Err.Error())
 	}
-	f := failure{
+	failed := failure{
 		Code: string(e.Code), Message: e.Message, Hint: e.Hint, MayHaveRun: e.MayHaveRun, RetryAfterMs: document.Milliseconds(e.RetryAfter),
 		Retryable: (e.Retryable || slices.Contains(retryable, e.Code)) && !e.MayHaveRun, Workflow: e.Standing,
 	}
@@ -239,9 +239,9 @@ func (g *Face) explain(ctx context.Context, r wire.Request, server string, err e
 		if e.Code == upstream.CodeInvalid {
 			code = rpcInvalidParams
 		}
-		return wire.Reply{}, &wire.Error{Code: code, Message: strings.TrimSpace(f.Message + " " + f.Hint), Data: f}
+		return wire.Reply{}, &wire.Error{Code: code, Message: strings.TrimSpace(failed.Message + " " + failed.Hint), Data: failed}
 	}
-	text, err := document.Marshal(map[string]failure{"error": f})
+	text, err := document.Marshal(map[string]failure{"error": failed})
 	if err != nil {
 		return wire.Reply{}, err
 	}

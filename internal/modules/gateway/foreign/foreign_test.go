@@ -28,8 +28,8 @@ var (
 	bob = engine.Principal{ID: "bob", Role: engine.RoleAgent}
 )
 
-// door is a foreign.Door whose items only ann may use.
-type door struct {
+// fakeUpstreams is a foreign.Door whose items only ann may use.
+type fakeUpstreams struct {
 	items []upstream.Item
 	call  func(context.Context, upstream.Request) (upstream.Reply, error)
 }
@@ -38,8 +38,8 @@ func item(kind upstream.Kind, name, public, raw string) upstream.Item {
 	return upstream.Item{Upstream: "files", Kind: kind, Name: name, Public: public, Raw: json.RawMessage(raw)}
 }
 
-func newDoor() *door {
-	return &door{items: []upstream.Item{
+func newFakeUpstreams() *fakeUpstreams {
+	return &fakeUpstreams{items: []upstream.Item{
 		item(upstream.KindTool, "b.read", "files__b_read", `{"description":"<&>", "name":"b.read","inputSchema":{"$schema":"x","maximum":90071992547409931234},"new":{"name":"b.read"}}`),
 		item(upstream.KindTool, "a", "files__a", `{"name":"a"}`),
 		item(upstream.KindResource, "file:///x", "files+file:///x", `{"uri":"file:///x","name":"x"}`),
@@ -48,7 +48,7 @@ func newDoor() *door {
 	}}
 }
 
-func (d *door) List(p engine.Principal, kind upstream.Kind) (list []upstream.Item) {
+func (d *fakeUpstreams) List(p engine.Principal, kind upstream.Kind) (list []upstream.Item) {
 	for _, i := range d.items {
 		if p == ann && i.Kind == kind {
 			list = append(list, i)
@@ -57,7 +57,7 @@ func (d *door) List(p engine.Principal, kind upstream.Kind) (list []upstream.Ite
 	return list
 }
 
-func (d *door) Resolve(kind upstream.Kind, public string) (server, name string, ok bool) {
+func (d *fakeUpstreams) Resolve(kind upstream.Kind, public string) (server, name string, ok bool) {
 	for _, i := range d.items {
 		if i.Kind == kind && i.Public == public {
 			return i.Upstream, i.Name, true
@@ -69,7 +69,7 @@ func (d *door) Resolve(kind upstream.Kind, public string) (server, name string, 
 	return "", "", false
 }
 
-func (d *door) Call(ctx context.Context, p engine.Principal, r upstream.Request) (upstream.Reply, error) {
+func (d *fakeUpstreams) Call(ctx context.Context, p engine.Principal, r upstream.Request) (upstream.Reply, error) {
 	if p != ann {
 		return upstream.Reply{}, &upstream.Error{Code: upstream.CodeUnknown}
 	}
@@ -84,7 +84,7 @@ func newGateway(d foreign.Upstreams) *foreign.Face {
 
 func TestListsKeepEverythingButTheName(t *testing.T) {
 	t.Parallel()
-	g := newGateway(newDoor())
+	g := newGateway(newFakeUpstreams())
 	for kind, want := range map[wire.Kind]string{
 		wire.Tool:     `files__a {"name":"files__a"} files__b_read {"description":"<&>","name":"files__b_read","inputSchema":{"$schema":"x","maximum":90071992547409931234},"new":{"name":"b.read"}} `,
 		wire.Resource: `files+file:///x {"uri":"files+file:///x","name":"x"} `,
@@ -109,13 +109,13 @@ func TestListsKeepEverythingButTheName(t *testing.T) {
 		}
 	}
 	if list := foreign.New(slog.Default()).List(ann, wire.Tool); len(list) > 0 {
-		t.Errorf("without a door: %v", list)
+		t.Errorf("without upstreams: %v", list)
 	}
 }
 
 func TestURIsInResults(t *testing.T) {
 	t.Parallel()
-	d := newDoor()
+	d := newFakeUpstreams()
 	g := newGateway(d)
 	for _, c := range []struct {
 		kind       wire.Kind
@@ -151,7 +151,7 @@ func TestURIsInResults(t *testing.T) {
 // A caller cannot distinguish denied names, unknown names and gavel's own.
 func TestNotForeign(t *testing.T) {
 	t.Parallel()
-	d := newDoor()
+	d := newFakeUpstreams()
 	d.call = func(context.Context, upstream.Request) (upstream.Reply, error) {
 		return upstream.Reply{}, &upstream.Error{Code: upstream.CodeUnknown, Message: "secret"}
 	}
@@ -178,7 +178,7 @@ func TestNotForeign(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	t.Parallel()
-	d := newDoor()
+	d := newFakeUpstreams()
 	var log strings.Builder
 	g := foreign.New(slog.New(slog.NewTextHandler(&log, nil)))
 	g.Serve(d)
@@ -219,10 +219,10 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A change is announced only to principals whose list it changes. The same holds for a new door.
+// A change is announced only to principals whose list it changes. The same holds for new upstreams.
 func TestChanges(t *testing.T) {
 	t.Parallel()
-	g := newGateway(newDoor())
+	g := newGateway(newFakeUpstreams())
 	closed := func(c <-chan struct{}) bool {
 		select {
 		case <-c:
@@ -237,13 +237,13 @@ func TestChanges(t *testing.T) {
 		t.Errorf("a change for ann's tools: ann %v, bob %v, ann's prompts %v", closed(annTools), closed(bobTools), closed(annPrompts))
 	}
 	annTools = g.Changed(ann, wire.Tool)
-	other := newDoor()
+	other := newFakeUpstreams()
 	other.items[0].Raw = json.RawMessage(`{"name":"b.read","description":"another"}`)
 	g.Serve(other)
 	if !closed(annTools) || closed(bobTools) || closed(annPrompts) {
-		t.Errorf("another door: ann %v, bob %v, ann's prompts %v", closed(annTools), closed(bobTools), closed(annPrompts))
+		t.Errorf("other upstreams: ann %v, bob %v, ann's prompts %v", closed(annTools), closed(bobTools), closed(annPrompts))
 	}
-	g.Serve(&door{})
+	g.Serve(&fakeUpstreams{})
 	if closed(bobTools) || !closed(annPrompts) {
 		t.Errorf("nothing is there any more: bob %v, ann's prompts %v", closed(bobTools), closed(annPrompts))
 	}
@@ -290,7 +290,7 @@ func serve(t testing.TB, g *foreign.Face) (send func(string), next func() string
 // requests it.
 func TestProgress(t *testing.T) {
 	t.Parallel()
-	d := newDoor()
+	d := newFakeUpstreams()
 	const steps = 200
 	d.call = func(_ context.Context, r upstream.Request) (upstream.Reply, error) {
 		for n := range steps {
@@ -320,7 +320,7 @@ func TestProgress(t *testing.T) {
 // A server may ask the client only for input that the client declared with this request, and an older client for none.
 func TestCapabilities(t *testing.T) {
 	t.Parallel()
-	d, declared := newDoor(), make(chan string, 1)
+	d, declared := newFakeUpstreams(), make(chan string, 1)
 	d.call = func(_ context.Context, r upstream.Request) (upstream.Reply, error) {
 		declared <- string(r.Capabilities)
 		return upstream.Reply{Result: json.RawMessage(`{"content":[]}`)}, nil
@@ -342,7 +342,7 @@ func TestCapabilities(t *testing.T) {
 // Cancelling a call ends it at the server. It gets no answer.
 func TestCancellation(t *testing.T) {
 	t.Parallel()
-	d, entered, ended := newDoor(), make(chan struct{}), make(chan error, 1)
+	d, entered, ended := newFakeUpstreams(), make(chan struct{}), make(chan error, 1)
 	d.call = func(ctx context.Context, _ upstream.Request) (upstream.Reply, error) {
 		close(entered)
 		<-ctx.Done()
@@ -371,7 +371,7 @@ func FuzzResults(f *testing.F) {
 		if !json.Valid([]byte(result)) || document.ReadTrusted([]byte(result)).Kind() != document.Object {
 			return
 		}
-		d := newDoor()
+		d := newFakeUpstreams()
 		d.call = func(context.Context, upstream.Request) (upstream.Reply, error) {
 			return upstream.Reply{Result: json.RawMessage(result)}, nil
 		}
@@ -421,7 +421,7 @@ func TestGatedTools(t *testing.T) {
 		{`{"name":"a","inputSchema":{"type":"object"}}`, `{"description":"` + note + ` Which one follows from arguments.repo, arguments.n; workflow.start begins it.","name":"files__a","inputSchema":{"type":"object"}}`, subject},
 		{`{"name":"a"}`, `{"description":"` + note + ` Which one follows from arguments.repo, arguments.n; the first call begins it.","name":"files__a"}`, starting},
 	} {
-		d := newDoor()
+		d := newFakeUpstreams()
 		d.items = []upstream.Item{{Upstream: "files", Kind: upstream.KindTool, Name: "a", Public: "files__a", Raw: json.RawMessage(c.raw), Gate: &c.gate}}
 		if got := newGateway(d).List(ann, wire.Tool); len(got) != 1 || string(got[0].JSON) != c.want {
 			t.Errorf("got  %s\nwant %s", got[0].JSON, c.want)

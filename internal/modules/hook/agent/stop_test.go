@@ -10,7 +10,7 @@ import (
 // sessions.
 func TestStopsOfSessions(t *testing.T) {
 	t.Parallel()
-	b := newDoorBench(t, releaseRules)
+	b := newDeciderBench(t, releaseRules)
 	b.answer(b.event(agent.PhaseStart), agent.Neutral)
 	for _, session := range []string{"s1", "s2"} {
 		stop := b.event(agent.PhaseStop)

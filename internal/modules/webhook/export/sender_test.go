@@ -331,7 +331,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-func TestAReceiverThatWantsNoMore(t *testing.T) {
+func TestGoneReceiverIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		r := &receiver{answer: func(_ context.Context, id string, _ int) error {
@@ -350,7 +350,7 @@ func TestAReceiverThatWantsNoMore(t *testing.T) {
 	})
 }
 
-func TestAReceiverThatAsksForPatience(t *testing.T) {
+func TestRetryAfterIsHonoured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		r := &receiver{answer: func(_ context.Context, _ string, try int) error {

@@ -27,7 +27,7 @@ type Calls interface {
 	SettleOverdue(ctx context.Context) (int, error)
 }
 
-// Engine is the part of *engine.Engine that a Door uses.
+// Engine is the part of *engine.Engine that a Decider uses.
 type Engine interface {
 	gate.Subjects
 	Calls
@@ -45,7 +45,7 @@ type Rules struct {
 // IsIdle reports whether hooks have nothing to decide.
 func (r Rules) IsIdle() bool { return !r.Gates.HasBuiltin() && r.Hooks.Finish == nil }
 
-// DeciderConfig configures a Door.
+// DeciderConfig configures a Decider.
 type DeciderConfig struct {
 	// Rules returns the current rules. It is called for each event, so that a server can replace the rules.
 	Rules func() Rules
@@ -62,10 +62,10 @@ type Decider struct {
 	lateUndos sync.WaitGroup // decisions that outlive their request
 }
 
-// NewDecider returns a Door. It does not open the engine.
+// NewDecider returns a Decider. It does not open the engine.
 func NewDecider(cfg DeciderConfig) *Decider { return &Decider{DeciderConfig: cfg} }
 
-// ruleReader is the principal with which the Door itself reads definitions, because whether a gate applies must
+// ruleReader is the principal with which the Decider itself reads definitions, because whether a gate applies must
 // not depend on what a caller may see.
 var ruleReader = engine.Principal{ID: "local:hook", Role: engine.RoleOperator}
 

@@ -234,7 +234,7 @@ func TestReviewEndsWhileAFormIsOpen(t *testing.T) {
 }
 
 // A person is asked three times about an action, whatever data an agent sends, until the instance moves.
-func TestThreeTimesWhateverTheData(t *testing.T) {
+func TestPersonIsAskedThreeTimes(t *testing.T) {
 	w := serve(t, newEngine(t, withReviews), withForms)
 	id := w.started(release, "release")
 	ask := func(to int) bool {

@@ -8,9 +8,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestCrowdIsFair checks that a crowd never exceeds its limit, counts correctly, and never evicts from a holder that
+// TestEvictionPoolIsFair checks that a crowd never exceeds its limit, counts correctly, and never evicts from a holder that
 // would then have less than another one.
-func TestCrowdIsFair(t *testing.T) {
+func TestEvictionPoolIsFair(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.Int64Range(1, 20).Draw(t, "limit")

@@ -46,43 +46,43 @@ func (d *decision) startsAtUse(name string) bool {
 }
 
 // describe describes the state of a workflow and the possible next steps.
-func (c *decision) describe(ctx context.Context, at engine.Position) string {
+func (d *decision) describe(ctx context.Context, at engine.Position) string {
 	if at.Status != record.Running {
 		return fmt.Sprintf("The workflow %s (%s) has ended in %q.", at.Workflow, at.ID, at.State)
 	}
-	tools, actions := c.rules.Gates.ListPossible(at, at.NextActions, mayUse)
+	tools, actions := d.rules.Gates.ListPossible(at, at.NextActions, mayUse)
 	text := fmt.Sprintf("The workflow %s (%s) is in %q.", at.Workflow, at.ID, at.State)
-	if _, d, err := c.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, at.Workflow, at.Version); err == nil && d.States[at.State] != nil {
-		text = strings.TrimSpace(text + " " + EndSentence(d.States[at.State].Description))
+	if _, definition, err := d.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, at.Workflow, at.Version); err == nil && definition.States[at.State] != nil {
+		text = strings.TrimSpace(text + " " + EndSentence(definition.States[at.State].Description))
 	}
-	return text + c.describePossible(at.ID, actions, tools)
+	return text + d.describePossible(at.ID, actions, tools)
 }
 
 // decideStop decides whether the agent may stop. A subagent always may: the decision is made when the whole agent
 // stops.
-func (c *decision) decideStop(ctx context.Context) (Answer, error) {
-	finish := c.rules.Hooks.Finish
-	if finish == nil || c.Subagent {
+func (d *decision) decideStop(ctx context.Context) (Answer, error) {
+	finish := d.rules.Hooks.Finish
+	if finish == nil || d.Subagent {
 		return Answer{}, nil
 	}
-	if err := c.open(ctx); err != nil {
+	if err := d.open(ctx); err != nil {
 		return Answer{}, err
 	}
-	at, refusal, err := c.find(ctx, c.homeSite(), finish.Workflow, "The end of the work", false)
+	at, refusal, err := d.find(ctx, d.homeSite(), finish.Workflow, "The end of the work", false)
 	if err != nil || refusal != nil { // the workflow has already ended well, or was never started
 		return Answer{}, err
 	}
-	r, err := c.engine.Finish(ctx, c.principal, engine.FinishRequest{ID: at.ID, States: finish.States, Attempts: finish.Attempts, Session: c.Client + ":" + c.Session})
+	r, err := d.engine.Finish(ctx, d.principal, engine.FinishRequest{ID: at.ID, States: finish.States, Attempts: finish.Attempts, Session: d.Client + ":" + d.Session})
 	if err != nil || r.MayEnd {
 		return Answer{}, err
 	}
-	_, d, err := c.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, r.Workflow, r.Version)
+	_, definition, err := d.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, r.Workflow, r.Version)
 	if err != nil {
 		return Answer{}, err
 	}
 	first := r.Hint
 	if r.Next != "" && strings.Contains(first, gate.BuiltinPrefix) { // the hint names a gate, which the agent does not know
-		if step, own := c.rules.Gates.NextStep(finish.States, d, r.Position, c.principal.Role, mayUse); own {
+		if step, own := d.rules.Gates.NextStep(finish.States, definition, r.Position, d.principal.Role, mayUse); own {
 			first = step
 		}
 	}

@@ -26,7 +26,7 @@ type gateway struct {
 	*foreign.Face
 	opts     upstream.Options
 	log      *slog.Logger
-	onDemand bool // open the door (the upstream.Manager) only when a tool is first called
+	onDemand bool // open the upstreams (the upstream.Manager) only when a tool is first called
 	calls    heldCalls
 	engine   atomic.Pointer[engine.Engine]
 
@@ -67,19 +67,19 @@ func (g *gateway) prepare(ctx context.Context, change *module.Change) (take func
 			return nil, err
 		}
 	}
-	var door *upstream.Manager
+	var manager *upstream.Manager
 	if g.onDemand {
 		err = checkEvidence(file, gates)
 	} else {
-		door, err = g.open(file, gates)
+		manager, err = g.open(file, gates)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return func() { g.setCurrent(file, gates, door) }, nil
+	return func() { g.setCurrent(file, gates, manager) }, nil
 }
 
-// open returns a new door for the servers that a file declares.
+// open returns a new manager of the servers that a file declares.
 func (g *gateway) open(file *config.File, gates gate.Config) (*upstream.Manager, error) {
 	declared, pins, err := readUpstreams(file)
 	if err == nil {
@@ -93,25 +93,25 @@ func (g *gateway) open(file *config.File, gates gate.Config) (*upstream.Manager,
 	return upstream.Open(declared, opts)
 }
 
-// setCurrent puts a file, its gates and its door in force. door is nil if it is opened on demand. Otherwise use starts the
-// servers that are pinned on first use.
-func (g *gateway) setCurrent(file *config.File, gates gate.Config, door *upstream.Manager) {
+// setCurrent makes a file, its gates and its manager current. manager is nil if it is opened on demand. Otherwise
+// setCurrent starts the servers that are pinned on first use.
+func (g *gateway) setCurrent(file *config.File, gates gate.Config, manager *upstream.Manager) {
 	g.mu.Lock()
 	before := g.upstreams
-	g.file, g.gates, g.upstreams = file, gates, door
+	g.file, g.gates, g.upstreams = file, gates, manager
 	g.mu.Unlock()
-	if door == nil {
+	if manager == nil {
 		return
 	}
-	g.warn(file, door)
-	g.Serve(door)
+	g.warn(file, manager)
+	g.Serve(manager)
 	g.follow()
 	before.Close()
-	door.PinOnFirstUse()
+	manager.PinOnFirstUse()
 }
 
-func (g *gateway) warn(file *config.File, door *upstream.Manager) {
-	for _, warning := range door.Warnings() {
+func (g *gateway) warn(file *config.File, manager *upstream.Manager) {
+	for _, warning := range manager.Warnings() {
 		g.log.Warn("upstreams", "config", file.Path(), "issue", warning)
 	}
 }
@@ -154,7 +154,7 @@ func (g *gateway) rules() gate.Config {
 	return g.gates
 }
 
-// current returns the door in force. It may be nil, which is a door without servers.
+// current returns the current manager. It may be nil, which is a manager without servers.
 func (g *gateway) current() *upstream.Manager {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -209,7 +209,7 @@ func (g *gateway) settleOverdue(ctx context.Context) {
 	}
 }
 
-// access gives other modules the gateway. Each call uses the door that is then in force.
+// access gives other modules the gateway. Each call uses the manager that is then current.
 type access struct{ *gateway }
 
 // Call implements chain.Upstreams.
@@ -228,38 +228,38 @@ func (a access) IsGated(server, tool string) bool { return a.current().IsGated(s
 // CallTool implements evidence.Tools. It returns judge.ErrBusy if a reload of the upstreams ended the call, because
 // that is not a failure of the tool.
 func (a access) CallTool(ctx context.Context, p engine.Principal, server, tool string, params json.RawMessage) (evidence.ToolReply, error) {
-	door, err := a.openUpstreams()
+	manager, err := a.openUpstreams()
 	if err != nil {
 		return evidence.ToolReply{Failure: judge.FailureUnavailable, Detail: fmt.Sprintf("the upstreams cannot be used: %v", err)}, nil
 	}
-	reply, err := door.Call(ctx, p, upstream.Request{
+	reply, err := manager.Call(ctx, p, upstream.Request{
 		Upstream: server, Method: "tools/call", Kind: upstream.KindTool, Name: tool, Params: params,
 		Progress: func(json.RawMessage) {}, // makes the source's timeout apply
 	})
 	if err == nil {
 		return evidence.ToolReply{Result: reply.Result, Error: reply.Error}, nil
 	}
-	if a.current() != door {
+	if a.current() != manager {
 		return evidence.ToolReply{}, fmt.Errorf("%w: the upstreams were read again", judge.ErrBusy)
 	}
 	return explainFailure(ctx, err)
 }
 
-// openUpstreams returns the door in force. It opens the door first if that is done on demand.
+// openUpstreams returns the current manager. It opens the upstreams first if that is done on demand.
 func (g *gateway) openUpstreams() (*upstream.Manager, error) {
 	g.openMu.Lock()
 	defer g.openMu.Unlock()
-	if door := g.current(); door != nil || !g.onDemand {
-		return door, nil
+	if manager := g.current(); manager != nil || !g.onDemand {
+		return manager, nil
 	}
 	g.mu.Lock()
 	file, gates := g.file, g.gates
 	g.mu.Unlock()
-	door, err := g.open(file, gates)
+	manager, err := g.open(file, gates)
 	if err == nil {
-		g.setCurrent(file, gates, door)
+		g.setCurrent(file, gates, manager)
 	}
-	return door, err
+	return manager, err
 }
 
 // explainFailure converts the error of a call to the failure of a source of evidence.

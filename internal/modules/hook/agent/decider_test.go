@@ -67,8 +67,8 @@ func readRules(t testing.TB, text string) (r agent.Rules) {
 	return r
 }
 
-// doorBench is a door to a real engine, with a project.
-type doorBench struct {
+// deciderBench is a decider to a real engine, with a project.
+type deciderBench struct {
 	t      testing.TB
 	engine *engine.Engine
 	folder string
@@ -76,22 +76,22 @@ type doorBench struct {
 	opened atomic.Int64
 	ahead  atomic.Int64 // offset of the engine's clock
 	counts sync.Map
-	// asked is the Engine that the door uses: the engine, unless a test replaces it.
+	// asked is the Engine that the decider uses: the engine, unless a test replaces it.
 	asked agent.Engine
 	fault error // the error of opening the engine
 	// lexical leaves the names in events unresolved, as on a server.
 	lexical bool
 	log     strings.Builder
-	door    *agent.Decider
+	decider *agent.Decider
 }
 
-func newDoorBench(t testing.TB, rules string) *doorBench {
+func newDeciderBench(t testing.TB, rules string) *deciderBench {
 	t.Helper()
 	folder, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &doorBench{t: t, folder: folder, rules: readRules(t, rules)}
+	b := &deciderBench{t: t, folder: folder, rules: readRules(t, rules)}
 	b.engine = enginetest.New(t, judge.Config{}, func(c *engine.Config) {
 		c.ReviewPath, c.Gated = true, b.rules.Gates.PerformedBy
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) }
@@ -100,7 +100,7 @@ func newDoorBench(t testing.TB, rules string) *doorBench {
 		t.Fatal(err)
 	}
 	b.asked = b.engine
-	b.door = agent.NewDecider(agent.DeciderConfig{
+	b.decider = agent.NewDecider(agent.DeciderConfig{
 		Rules: func() agent.Rules { return b.rules }, Logger: slog.New(slog.NewTextHandler(&b.log, nil)),
 		Engine: func(context.Context) (agent.Engine, error) {
 			b.opened.Add(1)
@@ -114,41 +114,41 @@ func newDoorBench(t testing.TB, rules string) *doorBench {
 	return b
 }
 
-func (b *doorBench) event(phase agent.Phase) agent.Event {
+func (b *deciderBench) event(phase agent.Phase) agent.Event {
 	return agent.Event{Client: "claude-code", Phase: phase, Session: "s1", Folder: b.folder}
 }
 
-func (b *doorBench) shell(phase agent.Phase, call, command string) agent.Event {
+func (b *deciderBench) shell(phase agent.Phase, call, command string) agent.Event {
 	e := b.event(phase)
 	e.Tool, e.Builtin, e.CallID, e.Command = "Bash", gate.BuiltinShell, call, command
 	e.Input = document.ReadTrusted(document.AppendQuote(nil, call)) // differs each time, as descriptions do
 	return e
 }
 
-func (b *doorBench) ended(call, command string, how agent.Ended) agent.Event {
+func (b *deciderBench) ended(call, command string, how agent.Ended) agent.Event {
 	e := b.shell(agent.PhaseAfter, call, command)
 	e.Ended = how
 	return e
 }
 
-func (b *doorBench) edit(path string) agent.Event {
+func (b *deciderBench) edit(path string) agent.Event {
 	e := b.event(agent.PhaseBefore)
 	e.Tool, e.Builtin, e.Paths = "Edit", gate.BuiltinEdit, []string{path}
 	return e
 }
 
-// answer passes an event to the door, and compares the verdict and parts of the text.
-func (b *doorBench) answer(e agent.Event, want agent.Verdict, parts ...string) agent.Answer {
+// answer passes an event to the decider, and compares the verdict and parts of the text.
+func (b *deciderBench) answer(e agent.Event, want agent.Verdict, parts ...string) agent.Answer {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if !b.lexical {
 		e.Places = agent.FindPlaces(e)
 	}
-	return b.compare(b.door.Decide(ctx, coder, e), want, parts...)
+	return b.compare(b.decider.Decide(ctx, coder, e), want, parts...)
 }
 
-func (b *doorBench) compare(a agent.Answer, want agent.Verdict, parts ...string) agent.Answer {
+func (b *deciderBench) compare(a agent.Answer, want agent.Verdict, parts ...string) agent.Answer {
 	b.t.Helper()
 	if a.Verdict != want {
 		b.t.Errorf("%s, want %s: %s %s", a.Verdict, want, a.Reason, a.Context)
@@ -161,7 +161,7 @@ func (b *doorBench) compare(a agent.Answer, want agent.Verdict, parts ...string)
 	return a
 }
 
-func (b *doorBench) at() engine.StatusResult {
+func (b *deciderBench) at() engine.StatusResult {
 	b.t.Helper()
 	at, err := b.engine.FindSubject(b.t.Context(), operator, "release", "folder:"+b.folder)
 	if err != nil {
@@ -181,7 +181,7 @@ const (
 
 func TestSession(t *testing.T) {
 	t.Parallel()
-	b := newDoorBench(t, releaseRules)
+	b := newDeciderBench(t, releaseRules)
 	b.answer(b.event(agent.PhaseStart), agent.Neutral, `is in "open"`, "run `make test`", "edit `src/**`")
 	b.answer(b.shell(before, "1", "ls -l"), agent.Neutral)
 	b.answer(b.edit("src/a.go"), agent.Neutral)
@@ -209,7 +209,7 @@ func TestSession(t *testing.T) {
 // TestNeutralOpensNothing: decisions that need only the configuration do not open the engine.
 func TestNeutralOpensNothing(t *testing.T) {
 	t.Parallel()
-	b := newDoorBench(t, releaseRules)
+	b := newDeciderBench(t, releaseRules)
 	unknown := b.event(before)
 	unknown.Tool, unknown.Unknown = "Teleport", true
 	mcp := b.event(before)
@@ -265,24 +265,24 @@ func (e brokenEngine) Status(ctx context.Context, p engine.Principal, id string)
 func TestFailuresDeny(t *testing.T) {
 	t.Parallel()
 	gone := &engine.Error{Code: engine.CodeUnavailable, Message: "The store cannot be written.", Hint: "Look at the disk.", Err: errors.New("disk I/O error")}
-	begin := func(err error) func(b *doorBench) {
-		return func(b *doorBench) {
+	begin := func(err error) func(b *deciderBench) {
+		return func(b *deciderBench) {
 			b.asked = brokenEngine{Engine: b.engine, begin: func(context.Context, engine.CallRequest) (engine.CallResult, error) { return engine.CallResult{}, err }}
 		}
 	}
 	for _, c := range []struct {
 		name string
-		harm func(b *doorBench)
+		harm func(b *deciderBench)
 		want string
 	}{
-		{"the store cannot be opened", func(b *doorBench) { b.fault = errors.New("there is no store at x") }, "there is no store at x."},
+		{"the store cannot be opened", func(b *deciderBench) { b.fault = errors.New("there is no store at x") }, "there is no store at x."},
 		{"the store fails", begin(gone), "The store cannot be written. Look at the disk."},
 		{"evidence is being fetched", begin(&engine.Error{Code: engine.CodeBusy, Message: "tests is running, try again in 7 s."}), "tests is running, try again in 7 s."},
-		{"a crash", func(b *doorBench) {
+		{"a crash", func(b *deciderBench) {
 			b.asked = brokenEngine{Engine: b.engine, begin: func(context.Context, engine.CallRequest) (engine.CallResult, error) { panic("oh") }}
 		}, "gavel crashed while it decided"},
-		{"no engine", func(b *doorBench) { b.asked = nil }, "gavel crashed while it decided"},
-		{"a slow store", func(b *doorBench) {
+		{"no engine", func(b *deciderBench) { b.asked = nil }, "gavel crashed while it decided"},
+		{"a slow store", func(b *deciderBench) {
 			b.asked = brokenEngine{Engine: b.engine, status: func(ctx context.Context) error {
 				<-b.t.Context().Done() // does not notice that the caller is gone
 				return ctx.Err()
@@ -291,7 +291,7 @@ func TestFailuresDeny(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			b := newDoorBench(t, releaseRules)
+			b := newDeciderBench(t, releaseRules)
 			b.t = t
 			b.answer(b.event(agent.PhaseStart), agent.Neutral)
 			c.harm(b)
@@ -301,7 +301,7 @@ func TestFailuresDeny(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
-			b.compare(b.door.Decide(ctx, coder, b.shell(before, "1", "make test")), agent.Deny, c.want)
+			b.compare(b.decider.Decide(ctx, coder, b.shell(before, "1", "make test")), agent.Deny, c.want)
 		})
 	}
 }
@@ -310,7 +310,7 @@ func TestFailuresDeny(t *testing.T) {
 // that can do nothing about it.
 func TestFailuresOfOtherPhases(t *testing.T) {
 	t.Parallel()
-	b := newDoorBench(t, releaseRules)
+	b := newDeciderBench(t, releaseRules)
 	b.fault = errors.New("the store is gone")
 	stop := b.event(agent.PhaseStop)
 	b.answer(stop, agent.Continue, "the store is gone.", "gavel hook doctor claude-code")
@@ -326,7 +326,7 @@ func TestFailuresOfOtherPhases(t *testing.T) {
 // TestALateAnswerIsTakenBack: a call that was begun for a late answer is undone.
 func TestALateAnswerIsTakenBack(t *testing.T) {
 	t.Parallel()
-	b := newDoorBench(t, releaseRules)
+	b := newDeciderBench(t, releaseRules)
 	b.answer(b.event(agent.PhaseStart), agent.Neutral)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	answered := make(chan struct{})
@@ -335,9 +335,9 @@ func TestALateAnswerIsTakenBack(t *testing.T) {
 		<-answered
 		return b.engine.BeginCall(context.WithoutCancel(ctx), coder, req)
 	}}
-	b.compare(b.door.Decide(ctx, coder, b.shell(before, "1", "make test")), agent.Deny, "time")
+	b.compare(b.decider.Decide(ctx, coder, b.shell(before, "1", "make test")), agent.Deny, "time")
 	close(answered)
-	b.door.Wait()
+	b.decider.Wait()
 	if s := b.at(); len(s.Calls) != 0 || s.State != "open" || s.Revision != 3 { // the call was begun, and failed
 		t.Errorf("it stays: %+v %+v", s.Position, s.Calls)
 	}
@@ -347,7 +347,7 @@ func TestALateAnswerIsTakenBack(t *testing.T) {
 // the same answer.
 func TestAnOpenCall(t *testing.T) {
 	t.Parallel()
-	b := newDoorBench(t, releaseRules)
+	b := newDeciderBench(t, releaseRules)
 	b.answer(b.event(agent.PhaseStart), agent.Neutral)
 	b.answer(b.shell(before, "1", "make test"), agent.Neutral)
 	b.answer(b.shell(before, "1", "make test"), agent.Neutral)
@@ -381,7 +381,7 @@ func TestAnOpenCall(t *testing.T) {
 // person decides what happened.
 func TestAnEndThatIsNeverReported(t *testing.T) {
 	t.Parallel()
-	b := newDoorBench(t, releaseRules)
+	b := newDeciderBench(t, releaseRules)
 	b.ahead.Store(-int64(time.Hour)) // begun an hour ago
 	b.answer(b.shell(before, "1", "make test"), agent.Neutral)
 	b.ahead.Store(0)
@@ -401,7 +401,7 @@ func TestAnEndThatIsNeverReported(t *testing.T) {
 // TestAPersonDecides: a use that needs a person's decision is denied until it is decided.
 func TestAPersonDecides(t *testing.T) {
 	t.Parallel()
-	b := newDoorBench(t, releaseRules)
+	b := newDeciderBench(t, releaseRules)
 	a := b.answer(b.shell(before, "1", "rm -rf build"), agent.Deny, "a person has to decide first", "gavel review show rev-", "Do the same again")
 	id := a.Reason[strings.Index(a.Reason, "rev-"):]
 	id = id[:strings.IndexAny(id, ". ")]
@@ -417,7 +417,7 @@ func TestAPersonDecides(t *testing.T) {
 // TestParallelEdits: edits that a gate allows are not recorded, and run concurrently.
 func TestParallelEdits(t *testing.T) {
 	t.Parallel()
-	b := newDoorBench(t, releaseRules)
+	b := newDeciderBench(t, releaseRules)
 	b.answer(b.event(agent.PhaseStart), agent.Neutral)
 	var all sync.WaitGroup
 	for i := range 20 {
@@ -432,7 +432,7 @@ func TestParallelEdits(t *testing.T) {
 // TestStop: a stop is refused until the work is done, or until a person is informed after several attempts.
 func TestStop(t *testing.T) {
 	t.Parallel()
-	b := newDoorBench(t, releaseRules)
+	b := newDeciderBench(t, releaseRules)
 	b.answer(b.event(agent.PhaseStop), agent.Neutral) // no workflow was started
 	b.answer(b.event(agent.PhaseStart), agent.Neutral)
 	stop := b.event(agent.PhaseStop)
@@ -453,7 +453,7 @@ func TestStop(t *testing.T) {
 // TestFolders: a repository that an agent creates inside the project does not leave its workflow.
 func TestFolders(t *testing.T) {
 	t.Parallel()
-	b := newDoorBench(t, releaseRules)
+	b := newDeciderBench(t, releaseRules)
 	inner := filepath.Join(b.folder, "src", "x")
 	for _, folder := range []string{b.folder, inner} {
 		if err := os.MkdirAll(filepath.Join(folder, ".git"), 0o700); err != nil {
@@ -480,7 +480,7 @@ func TestFolders(t *testing.T) {
 // it began.
 func TestWorkingFolderElsewhere(t *testing.T) {
 	t.Parallel()
-	b := newDoorBench(t, releaseRules)
+	b := newDeciderBench(t, releaseRules)
 	b.answer(b.event(agent.PhaseStart), agent.Neutral, `is in "open"`)
 	b.answer(b.shell(before, "1", "make test"), agent.Neutral)
 	b.answer(b.ended("1", "make test", agent.EndedOK), agent.Neutral, `is in "tested"`)
@@ -499,7 +499,7 @@ func TestWorkingFolderElsewhere(t *testing.T) {
 // TestArguments: of a shell line, only the line and its folder are judged and shown to a person.
 func TestArguments(t *testing.T) {
 	t.Parallel()
-	b := newDoorBench(t, `gates: [{tool: "builtin:shell", workflow: release, states: open, maxCalls: 9, start: true}, {tool: "builtin:edit", workflow: release, states: open, maxCalls: 9, start: true}]`)
+	b := newDeciderBench(t, `gates: [{tool: "builtin:shell", workflow: release, states: open, maxCalls: 9, start: true}, {tool: "builtin:edit", workflow: release, states: open, maxCalls: 9, start: true}]`)
 	var got string
 	b.asked = brokenEngine{Engine: b.engine, begin: func(_ context.Context, req engine.CallRequest) (engine.CallResult, error) {
 		got = string(req.Arguments)
@@ -520,7 +520,7 @@ func TestArguments(t *testing.T) {
 // TestFoldersMadeAround: the same holds for a repository around the project, even with its own workflow.
 func TestFoldersMadeAround(t *testing.T) {
 	t.Parallel()
-	b := newDoorBench(t, releaseRules)
+	b := newDeciderBench(t, releaseRules)
 	outer := b.folder
 	b.folder = filepath.Join(outer, "project")
 	if err := os.MkdirAll(filepath.Join(b.folder, ".git"), 0o700); err != nil {
@@ -556,7 +556,7 @@ func TestUnknownLines(t *testing.T) {
 		{"tested", "ask", "source .venv/bin/activate && pytest", agent.Neutral},
 		{"tested", "ask", "x=$(cat y); make $x", agent.Neutral},
 	} {
-		b := newDoorBench(t, strings.NewReplacer("STATE", "open", "ANSWER", c.answer).Replace(rules))
+		b := newDeciderBench(t, strings.NewReplacer("STATE", "open", "ANSWER", c.answer).Replace(rules))
 		b.answer(b.shell(before, "0", "git push"), agent.Neutral) // starts the workflow
 		b.rules = readRules(t, strings.NewReplacer("STATE", c.state, "ANSWER", c.answer).Replace(rules))
 		var parts []string
@@ -572,7 +572,7 @@ func TestUnknownLines(t *testing.T) {
 func TestOnlyTheCommandItselfSettles(t *testing.T) {
 	t.Parallel()
 	const flow = "name: release\ninitialState: open\nstates:\n  open: {transitions: {pass: tested}}\n  tested: {transitions: {push: pushing}}\n  pushing: {transitions: {pushed: done}}\n  done: {final: true}\n"
-	b := newDoorBench(t, `
+	b := newDeciderBench(t, `
 hooks: {finish: {workflow: release, states: done, start: true}}
 gates:
   - {tool: "builtin:shell", name: test, workflow: release, states: open, success: pass, when: [{program: make, args: [test]}]}
@@ -608,7 +608,7 @@ gates:
 // TestWorktreeIsTheSameProject: a linked worktree uses the workflow of its repository.
 func TestWorktreeIsTheSameProject(t *testing.T) {
 	t.Parallel()
-	b := newDoorBench(t, releaseRules)
+	b := newDeciderBench(t, releaseRules)
 	main, beside := filepath.Join(b.folder, "main"), filepath.Join(b.folder, "beside")
 	admin := filepath.Join(main, ".git", "worktrees", "beside")
 	for _, folder := range []string{admin, beside} {
@@ -637,7 +637,7 @@ func TestWorktreeIsTheSameProject(t *testing.T) {
 func TestProjects(t *testing.T) {
 	t.Parallel()
 	for _, lexical := range []bool{false, true} {
-		b := newDoorBench(t, releaseRules)
+		b := newDeciderBench(t, releaseRules)
 		b.lexical = lexical
 		a, other := filepath.Join(b.folder, "a"), filepath.Join(b.folder, "b")
 		for _, folder := range []string{a, other} {

@@ -224,34 +224,34 @@ type gateState struct {
 
 // findGateState finds the instance of a gate. While it has an open call, other uses are refused, because the state
 // belongs to a use that has not ended. reason is why the gate cannot be used, or "".
-func (c *decision) findGateState(ctx context.Context, u gatedUse) (at gateState, reason string, err error) {
+func (d *decision) findGateState(ctx context.Context, u gatedUse) (at gateState, reason string, err error) {
 	if u.problem != "" {
 		return at, u.problem, nil
 	}
 	var refusal *gate.Refusal
-	if at.Position, refusal, err = c.find(ctx, u.site, u.Gate.Workflow, u.named.Uses(), u.Gate.Start); err != nil {
+	if at.Position, refusal, err = d.find(ctx, u.site, u.Gate.Workflow, u.named.Uses(), u.Gate.Start); err != nil {
 		return at, "", err
 	}
 	if refusal == nil {
-		stored, d, err := c.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, at.Workflow, at.Version)
+		stored, definition, err := d.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, at.Workflow, at.Version)
 		if err != nil {
 			return at, "", err
 		}
-		at.definition, refusal = d, u.named.RefuseForeign(at.Position, stored.Operator, d)
+		at.definition, refusal = definition, u.named.RefuseForeign(at.Position, stored.Operator, definition)
 	}
 	if refusal != nil {
-		return at, c.explain(*refusal, at.Position), nil
+		return at, d.explain(*refusal, at.Position), nil
 	}
-	open, err := c.findOpen(ctx, &at)
+	open, err := d.findOpen(ctx, &at)
 	if err != nil || open == nil {
 		return at, "", err
 	}
 	wait := fmt.Sprintf("You began to %s, and no end of it was reported yet. Until then, the workflow %s (%s) blocks all other uses. Wait for the end. If none is reported by %s, the outcome counts as unknown, and a person must decide.",
-		c.rules.Gates.Describe(open.Tool), at.Workflow, at.ID, open.Deadline.UTC().Format(time.RFC3339))
+		d.rules.Gates.Describe(open.Tool), at.Workflow, at.ID, open.Deadline.UTC().Format(time.RFC3339))
 	if u.Gate.IsCheckOnly() {
 		return at, wait, nil
 	}
-	if call, err := c.findCall(ctx, at.ID); err != nil || call != open.CallID {
+	if call, err := d.findCall(ctx, at.ID); err != nil || call != open.CallID {
 		return at, wait, err
 	}
 	at.wait = wait
@@ -292,13 +292,13 @@ func (d *decision) findOpen(ctx context.Context, at *gateState) (*engine.CallSum
 
 // record asks the engine to begin the call. If the engine refuses, reason is why. Otherwise reason is "", the use
 // may happen, and undo reverts the record.
-func (c *decision) record(ctx context.Context, u gatedUse, at gateState) (reason string, err error) {
+func (d *decision) record(ctx context.Context, u gatedUse, at gateState) (reason string, err error) {
 	g := u.Gate
-	values := c.values()
-	r, err := c.engine.BeginCall(ctx, c.principal, engine.CallRequest{
-		ID: at.ID, Gate: g.Tool, Upstream: c.Client, Tool: c.Tool, Arguments: values.Arguments.Raw(),
+	values := d.values()
+	r, err := d.engine.BeginCall(ctx, d.principal, engine.CallRequest{
+		ID: at.ID, Gate: g.Tool, Upstream: d.Client, Tool: d.Tool, Arguments: values.Arguments.Raw(),
 		States: g.States, Action: g.Action, Data: g.DataOf(values), Success: g.Success, Error: g.Error,
-		Bound: g.Bind, MaxCalls: g.MaxCalls, MaxArguments: g.MaxArguments, Repeatable: g.Repeatable, Timeout: callTimeout, Key: c.key(),
+		Bound: g.Bind, MaxCalls: g.MaxCalls, MaxArguments: g.MaxArguments, Repeatable: g.Repeatable, Timeout: callTimeout, Key: d.key(),
 	})
 	switch {
 	case at.wait != "" && engine.CodeOf(err) == engine.CodeKeyReused:
@@ -311,9 +311,9 @@ func (c *decision) record(ctx context.Context, u gatedUse, at gateState) (reason
 	var refusal gate.Refusal
 	switch r.Answer {
 	case engine.CallGo:
-		c.undo = func(ctx context.Context) {
-			if _, err := c.engine.SettleCall(ctx, c.principal, engine.SettleRequest{ID: at.ID, CallID: r.CallID, Outcome: engine.CallNotSent}); err != nil {
-				c.decider.Logger.ErrorContext(ctx, "a use that was denied stays recorded as open; after its deadline it counts as unknown", "call", r.CallID, "error", err)
+		d.undo = func(ctx context.Context) {
+			if _, err := d.engine.SettleCall(ctx, d.principal, engine.SettleRequest{ID: at.ID, CallID: r.CallID, Outcome: engine.CallNotSent}); err != nil {
+				d.decider.Logger.ErrorContext(ctx, "a use that was denied stays recorded as open; after its deadline it counts as unknown", "call", r.CallID, "error", err)
 			}
 		}
 		return "", nil
@@ -325,13 +325,13 @@ func (c *decision) record(ctx context.Context, u gatedUse, at gateState) (reason
 	case engine.CallKnown:
 		refusal = u.named.RefuseKnown(r.Outcome)
 	default:
-		_, d, err := c.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, r.Workflow, r.Version)
+		_, definition, err := d.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, r.Workflow, r.Version)
 		if err != nil {
 			return "", err
 		}
-		refusal = c.rules.Gates.RefuseCall(u.named, d, r, c.principal.Role, mayUse)
+		refusal = d.rules.Gates.RefuseCall(u.named, definition, r, d.principal.Role, mayUse)
 	}
-	return c.explain(refusal, r.Position), nil
+	return d.explain(refusal, r.Position), nil
 }
 
 // values returns the data for the gate's templates. For a shell, it contains only the line: the other
