@@ -102,7 +102,7 @@ func TestChainsThatCannotRun(t *testing.T) {
 		{"not let into the other database", ready, inAs("pauper", `CREATE SCHEMA gavel_chains AUTHORIZATION pauper`), term.ExitUsage, `the user may not connect to another database of the server, "postgres": permission denied for database "postgres"`},
 		{"tables of another program", ready, in(`CREATE SCHEMA gavel_chains`, `CREATE TABLE gavel_chains.things ()`), term.ExitUsage, `the schema "gavel_chains" has tables of another program`},
 		{"newer tables", ready, in(`CREATE SCHEMA gavel_chains`, `CREATE TABLE gavel_chains.dbos_migrations (version bigint)`, `INSERT INTO gavel_chains.dbos_migrations VALUES (9999)`), term.ExitUsage, "the tables of runs have version 9999, but this program supports"},
-		{"a URL that cannot be read", ready, "postgres://gavel:" + canaryPassword + "/x@127.0.0.1/gavel", term.ExitUsage, "cannot be used"},
+		{"a URL that cannot be read", ready, "postgres://gavel:" + canaryPassword + "/x@127.0.0.1/gavel", term.ExitUsage, "invalid database URL"},
 		{"a store in a file", file, withPassword(t, server.NewDatabase(t), "gavel"), term.ExitUsage, "runs in a database need a store in a database"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -95,10 +95,10 @@ func TestDatabaseThatCannotBeUsed(t *testing.T) {
 		{"secrets that are gone", inStore(`DELETE FROM gavel.entries`, `UPDATE gavel.counter SET last = 1`), "init", term.ExitUsage, "the database has records, but their secrets are gone", "from a dump"},
 		{"a server that is not there", "postgres://gavel:" + canaryPassword + "@127.0.0.1:1/gavel", look, term.ExitUnknown, "connection refused", "check that the server is running"},
 		{"a server that only reads", inStore(`DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET default_transaction_read_only = on'; END $$`), "serve", term.ExitUnknown, "read only connection", "accepts writes"},
-		{"a URL that cannot be read", "postgres://gavel:" + canaryPassword + "/x@" + host, look, term.ExitUsage, "cannot be used: it cannot be read", "postgres://USER@HOST/DATABASE"},
-		{"a port that is none", "postgres://gavel:" + canaryPassword + "@127.0.0.1:99999/gavel", look, term.ExitUsage, "the URL of the database cannot be used: its port, or PGPORT, is not a number from 1 to 65535", "docs/postgres.md"},
+		{"a URL that cannot be read", "postgres://gavel:" + canaryPassword + "/x@" + host, look, term.ExitUsage, "invalid database URL: it cannot be read", "postgres://USER@HOST/DATABASE"},
+		{"a port that is none", "postgres://gavel:" + canaryPassword + "@127.0.0.1:99999/gavel", look, term.ExitUsage, "invalid database URL: its port, or PGPORT, is not a number from 1 to 65535", "docs/postgres.md"},
 		{"a password with colons", "postgres://gavel:" + canaryPassword + ":x@127.0.0.1:1/gavel", look, term.ExitUnknown, "connection refused", ""},
-		{"a setting that is none", withPassword(t, ready, "gavel") + "?sslmode=" + canaryPassword, look, term.ExitUsage, "the URL of the database cannot be used: its sslmode, or PGSSLMODE, must be disable, allow, prefer, require, verify-ca or verify-full", "docs/postgres.md"},
+		{"a setting that is none", withPassword(t, ready, "gavel") + "?sslmode=" + canaryPassword, look, term.ExitUsage, "invalid database URL: its sslmode, or PGSSLMODE, must be disable, allow, prefer, require, verify-ca or verify-full", "docs/postgres.md"},
 		{"a password among the settings", "postgres://locked@" + host + "?password=" + canaryPassword, look, term.ExitUsage, "password authentication failed", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -201,7 +201,7 @@ func TestHookFailuresDeny(t *testing.T) {
 		{name: "no input", input: func(string) io.Reader { return strings.NewReader("") }, want: "cannot decode"},
 		{name: "an unknown event", input: func(dir string) io.Reader { return bytes.NewReader(claudeEvent(dir, "PreTeleport", nil)) }, want: `unknown hook event \"PreTeleport\"`},
 		{name: "too much", input: func(string) io.Reader { return io.LimitReader(neverEnding('x'), 1<<30) }, want: "cannot decode"},
-		{name: "an input that breaks", input: func(string) io.Reader { return io.MultiReader(strings.NewReader("{"), brokenReader{}) }, want: "cannot be read"},
+		{name: "an input that breaks", input: func(string) io.Reader { return io.MultiReader(strings.NewReader("{"), brokenReader{}) }, want: "cannot read the event"},
 		{name: "an input that never ends", args: []string{"--limit", "2s"}, input: func(string) io.Reader { return waitingReader(t.Context().Done()) }, want: "time limit for hooks was exceeded"},
 		{name: "no configuration", args: []string{"--config="}, want: "give --config FILE, or --server URL"},
 		{name: "a configuration that is gone", harm: func(t *testing.T, dir string) { _ = os.Remove(filepath.Join(dir, "gavel.yaml")) }, want: "gavel.yaml"},

@@ -216,7 +216,13 @@ func aboutFlag(node *kong.Node, flag string) string {
 	return message
 }
 
+// commandWithFlag returns a command below node that has a flag: gavel mcp if possible, because newcomers look for it.
 func commandWithFlag(node *kong.Node, flag string) string {
+	for _, child := range node.Children {
+		if child.Name == "mcp" && findFlag(child, flag) != nil {
+			return child.FullPath()
+		}
+	}
 	for _, child := range node.Children {
 		if findFlag(child, flag) != nil {
 			return child.FullPath()

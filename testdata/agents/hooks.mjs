@@ -200,7 +200,7 @@ async function playHeld(gavel, name) {
   })
   const told = (i) => played.results.at(i)?.text ?? ""
   const edits = name === "codex" ? 1 : 2 // Claude Code reads a file first
-  check(name, "doctor says that the hooks bite", played.doctor.status === 0 && /bites/.test(played.doctor.output), played)
+  check(name, "doctor says that the hooks work", played.doctor.status === 0 && /result +works/.test(played.doctor.output), played)
   check(name, "git push is held, and says in which state it may run", !played.pushed && /git push/.test(told(0)) && /tested/.test(told(0)), played)
   check(name, "an edit of tests/** is held", played.files["tests/app_test.py"] === "x = 1\n" && /`tests\/.*"tested"/.test(told(edits)), played)
   check(name, "a read of .env is held", !played.results.some((r) => r.text.includes("canary")) && /\.env/.test(told(edits + 1)), played)
@@ -227,7 +227,7 @@ async function playUntrusted(gavel, name) {
   const played = await play(gavel, name, { settings: gates, trust: false, steps: (client) => [client.shell("git push origin main"), { text: "Done." }] })
   check(name, "hooks that nobody trusts do not run: git push happens", played.pushed, played)
   const { status, output } = played.doctor
-  check(name, "doctor says so", status === 1 && /Codex skips the hooks at PreToolUse.*untrusted.*\/hooks/.test(output) && !/bites/.test(output), played)
+  check(name, "doctor says so", status === 1 && /Codex skips the hooks at PreToolUse.*untrusted.*\/hooks/.test(output) && !/result +works/.test(output), played)
 }
 
 const [gavel, ...names] = process.argv.slice(2)
