@@ -45,7 +45,7 @@ func TestHookEventUnreadable(t *testing.T) {
 		"an unknown event":  {string(claudeEvent(dir, "PreTeleport", nil)), `unknown hook event "PreTeleport"`},
 		"20 MB":             {strings.Replace(push, "git push", "git push "+strings.Repeat("x", 20<<20), 1), "the input is larger than 16 MiB"},
 		"a duplicate key":   {strings.Replace(push, `"tool_name":`, `"tool_name":"Read","tool_name":`, 1), `duplicate key "tool_name"`},
-		"a number as id":    {strings.Replace(push, `"toolu_1"`, `7`, 1), "tool_use_id must be a non-empty string"},
+		"a number as id":    {strings.Replace(push, `"toolu_1"`, `7`, 1), "tool_use_id must be a string"},
 		"a number: session": {strings.Replace(push, `"session_id":"7d3c"`, `"session_id":7`, 1), "session_id must be a non-empty string"},
 	} {
 		out, stderr, exit := answerHere(t, strings.NewReader(c.event), "claude-code", "--config", filepath.Join(dir, "gavel.yaml"))

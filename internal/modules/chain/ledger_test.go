@@ -87,7 +87,7 @@ func TestRecordsManyDoubts(t *testing.T) {
 			return chain.Outcome{Err: &chain.StepError{Code: chain.CodeUnknown, Message: "lost", MayHaveRun: true}}
 		}, doc)
 		v, err := service.StartRun(t.Context(), ann, chain.StartRun{Chain: "c"})
-		for late := time.Now().Add(20 * time.Second); err == nil && len(v.Waiting) < many && !v.HasEnded(); v, err = service.ReadRun(t.Context(), olga, v.Run) {
+		for late := time.Now().Add(2 * time.Minute); err == nil && len(v.Waiting) < many && !v.HasEnded(); v, err = service.ReadRun(t.Context(), olga, v.Run) {
 			if time.Now().After(late) {
 				t.Fatalf("of %d it waits for %d", many, len(v.Waiting))
 			}
