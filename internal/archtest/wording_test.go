@@ -31,7 +31,7 @@ var phrases = []struct {
 }
 
 // maxPhrases bounds them per 10,000 words.
-var maxPhrases = map[string]float64{"comments": 40, "strings": 60, "pages": 50}
+var maxPhrases = map[string]float64{"comments": 40, "strings": 20, "pages": 40}
 
 // passage is a line of text that people read.
 type passage struct{ kind, file, text string }
