@@ -40,11 +40,11 @@ func newRecordBench(t *testing.T) *recordBench {
 // readSteps returns the record of a run: the actions with the keys of the steps, in order.
 func readSteps(t *testing.T, e *recordBench, run string) (out []string) {
 	t.Helper()
-	h, err := e.History(context.Background(), operator, engine.HistoryRequest{ID: engine.RunInstance(run), Limit: 1000})
+	all, err := engine.ReadWholeHistory(context.Background(), e.Engine, operator, engine.RunInstance(run))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, entry := range h.Decisions {
+	for _, entry := range all {
 		var data struct {
 			Steps map[string]struct{ Key, Status string }
 		}
@@ -237,12 +237,12 @@ func TestRecordSaysWho(t *testing.T) {
 		}
 	}
 	waitRun(t, r, "one")
-	h, err := e.History(ctx, operator, engine.HistoryRequest{ID: "wf-one"})
+	all, err := engine.ReadWholeHistory(ctx, e.Engine, operator, "wf-one")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`{"note":{"by":"ann","did":"pause","why":"look first"}}`, `{"note":{"by":"ben","did":"resume"}}`, `{"note":{"by":"sam","did":"signal","name":"go"}}`} {
-		if !slices.ContainsFunc(h.Decisions, func(d engine.HistoryEntry) bool { return string(d.Data) == want }) {
+		if !slices.ContainsFunc(all, func(d engine.HistoryEntry) bool { return string(d.Data) == want }) {
 			t.Errorf("the record does not hold %s", want)
 		}
 	}
@@ -580,7 +580,7 @@ func TestSensitiveValuesOfARun(t *testing.T) {
 		`{id: login, type: tool, server: s, action: login, arguments: {p: "{{variables.input.password}}"}, save_output_to: variables.output.all}`, `{id: f, type: tool, server: s, action: fail}`)
 	startAs(t, r, d, "one", `{"password":"`+secret+`"}`)
 	waitRun(t, r, "one")
-	h, err := e.History(context.Background(), reviewer, engine.HistoryRequest{ID: "wf-one"})
+	h, err := engine.ReadWholeHistory(context.Background(), e.Engine, reviewer, "wf-one")
 	if err != nil {
 		t.Fatal(err)
 	}

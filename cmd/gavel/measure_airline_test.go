@@ -17,9 +17,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/internal/modules/measure/compare"
-
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/compare"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 )

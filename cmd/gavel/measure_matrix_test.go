@@ -9,10 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/internal/modules/measure/report"
-
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gavel-mcp/gavel/internal/modules/measure/report"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/llmtest"
 )

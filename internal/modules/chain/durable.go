@@ -448,25 +448,15 @@ func (x *execution) start(c Command) error {
 		return nil
 	}
 	x.noteCall(c)
-	do := func(ctx context.Context, stop <-chan struct{}) (Outcome, error) {
+	outcome, err := x.goStep(name, c, func(ctx context.Context, stop <-chan struct{}) (Outcome, error) {
 		if begun != x.nonce {
 			return Outcome{Err: &StepError{Code: CodeUnknown, Message: x.explainDoubt(), MayHaveRun: true}}, nil
 		}
 		if !deadline.IsZero() {
 			c.Rest = max(time.Until(deadline), time.Millisecond)
 		}
-		if err := x.confirm(ctx); err != nil {
-			return Outcome{}, err
-		}
-		q, ended := x.showQuestion(&c)
-		defer ended()
-		do := x.config.Effects.Do
-		if c.Op == OpWait || c.Op == OpAsk {
-			do = x.awaitAnswer
-		}
-		return perform(withAttempt(ctx, attempt{stop: stop, runs: x.Runs, question: q}), c, do), nil
-	}
-	outcome, err := x.goStep(name, c, do)
+		return x.performCommand(ctx, stop, c)
+	})
 	if err != nil {
 		return err
 	}
@@ -481,6 +471,20 @@ func (x *execution) start(c Command) error {
 		x.arrive(a)
 	}()
 	return nil
+}
+
+// performCommand performs a command, if this process still owns the run.
+func (x *execution) performCommand(ctx context.Context, stop <-chan struct{}, c Command) (Outcome, error) {
+	if err := x.confirm(ctx); err != nil {
+		return Outcome{}, err
+	}
+	q, ended := x.showQuestion(&c)
+	defer ended()
+	do := x.config.Effects.Do
+	if c.Op == OpWait || c.Op == OpAsk {
+		do = x.awaitAnswer
+	}
+	return perform(withAttempt(ctx, attempt{stop: stop, runs: x.Runs, question: q}), c, do), nil
 }
 
 // goStep runs a command in its own step, and records the outcome.

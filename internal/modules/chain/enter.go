@@ -183,7 +183,8 @@ type entryTerm struct {
 // RunEntries starts the runs of entries whenever this process is the leader, until ctx ends. The next
 // leader begins at the cursor again; the same entry still starts one run.
 func (s *Entries) RunEntries(ctx context.Context, runs EntryStarter) {
-	lead(ctx, s.Engine, jobEntries, s.Log, "cannot start the chains of workflow states; trying again", func(ctx context.Context) error {
+	warn := func(err error) { s.Log.WarnContext(ctx, "cannot start the chains of workflow states; trying again", "cause", err) }
+	lead(ctx, s.Engine, jobEntries, warn, func(ctx context.Context) error {
 		p := &entryTerm{Entries: s, runs: runs}
 		at, err := p.findPosition(ctx)
 		if err != nil {

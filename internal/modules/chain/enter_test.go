@@ -437,12 +437,12 @@ func TestEndOfChainIsTakenUp(t *testing.T) {
 	s.stop()
 	s.open(t, effects, chain.NewLedger(s.Engine))
 	s.await(t, id, "the action on success", func(now engine.StatusResult) bool { return now.State == "clean" })
-	h, err := s.History(t.Context(), operator, engine.HistoryRequest{ID: id, Limit: 100})
+	all, err := engine.ReadWholeHistory(t.Context(), s.Engine, operator, id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var actions []string
-	for _, d := range h.Decisions {
+	for _, d := range all {
 		actions = append(actions, d.Action)
 	}
 	if want := []string{"", "fail", "cleaned"}; !slices.Equal(actions, want) {

@@ -36,11 +36,11 @@ func (s *Schedules) ListActions(t *testing.T, chain string) (out []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := s.Engine.History(context.Background(), systemPrincipal, engine.HistoryRequest{ID: kept.id, Limit: 1000})
+	all, err := engine.ReadWholeHistory(context.Background(), s.Engine, systemPrincipal, kept.id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, entry := range page.Decisions {
+	for _, entry := range all {
 		out = append(out, entry.Action)
 	}
 	return out

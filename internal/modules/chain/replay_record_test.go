@@ -83,8 +83,8 @@ func TestReplayRecords(t *testing.T) {
 	if want := []string{"step l#30/a", "step z", "end"}; !slices.Equal(second.keys, want) {
 		t.Errorf("it recorded %q, want %q", second.keys, want)
 	}
-	page, err := e.History(t.Context(), olga, engine.HistoryRequest{ID: engine.RunInstance(run), Limit: 100})
-	if steps := len(page.Decisions); err != nil || steps != 33 { // the beginning, 31 calls and the end
+	all, err := engine.ReadWholeHistory(t.Context(), e, olga, engine.RunInstance(run))
+	if steps := len(all); err != nil || steps != 33 { // the beginning, 31 calls and the end
 		t.Errorf("the record has %d entries, %v", steps, err)
 	}
 }
@@ -138,8 +138,8 @@ func TestRedriveRecords(t *testing.T) {
 	if result, err := runs.Wait(t.Context(), again); err != nil || result.Err != nil {
 		t.Fatal(result, err)
 	}
-	page, err := e.History(t.Context(), olga, engine.HistoryRequest{ID: engine.RunInstance(again), Limit: 100})
-	if steps := len(page.Decisions); err != nil || steps != 5 { // the beginning, three calls and the end
+	all, err := engine.ReadWholeHistory(t.Context(), e, olga, engine.RunInstance(again))
+	if steps := len(all); err != nil || steps != 5 { // the beginning, three calls and the end
 		t.Errorf("the record has %d entries, %v", steps, err)
 	}
 }

@@ -176,11 +176,11 @@ func (b *replicaBench) answer(run string) (asked int) {
 // history returns the actions in the record of a run, with the keys of their steps.
 func (b *replicaBench) history(run string) (out []string) {
 	b.t.Helper()
-	page, err := b.store.History(b.t.Context(), olga, engine.HistoryRequest{ID: engine.RunInstance(run), Limit: 1000})
+	all, err := engine.ReadWholeHistory(b.t.Context(), b.store.Engine, olga, engine.RunInstance(run))
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	for _, entry := range page.Decisions {
+	for _, entry := range all {
 		var data struct {
 			Steps map[string]struct{ Key string }
 		}

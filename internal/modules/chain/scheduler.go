@@ -34,7 +34,8 @@ const (
 // recorded before they are carried out, so the next leader completes them if this process is killed.
 func (s *Schedules) RunTicks(ctx context.Context, runs Starter, log *slog.Logger) {
 	warned := map[string]time.Time{}
-	lead(ctx, s.Engine, jobSchedules, log, "cannot check the schedules of chains; trying again", func(ctx context.Context) error {
+	warn := func(err error) { log.WarnContext(ctx, "cannot check the schedules of chains; trying again", "cause", err) }
+	lead(ctx, s.Engine, jobSchedules, warn, func(ctx context.Context) error {
 		for ctx.Err() == nil {
 			more, err := s.pass(ctx, runs, log, warned)
 			if err != nil {
@@ -48,12 +49,12 @@ func (s *Schedules) RunTicks(ctx context.Context, runs Starter, log *slog.Logger
 	})
 }
 
-// lead does a job whenever this process is the leader, until ctx ends. failed is the log message for errors.
-func lead(ctx context.Context, e *engine.Engine, job string, log *slog.Logger, failed string, do func(context.Context) error) {
+// lead does a job whenever this process is the leader, until ctx ends. warn receives the errors.
+func lead(ctx context.Context, e *engine.Engine, job string, warn func(error), do func(context.Context) error) {
 	for ctx.Err() == nil {
 		err := e.Lead(ctx, job, 0, do)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLeaseTaken) && !errors.Is(err, store.ErrLeaseLost) {
-			log.WarnContext(ctx, failed, "cause", err)
+			warn(err)
 		}
 		_, _ = pause(ctx, nil, leadPoll)
 	}

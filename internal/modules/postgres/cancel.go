@@ -36,16 +36,16 @@ type canceller struct {
 }
 
 // HandleCancel sends the request in the background.
-func (c *canceller) HandleCancel(context.Context) {
+func (c *canceller) HandleCancel(canceled context.Context) {
 	deadline := time.Now().Add(cancelDelay)
 	_ = c.conn.Conn().SetDeadline(deadline)
 	c.done = make(chan struct{})
 	go func() {
 		defer close(c.done)
-		ctx, stop := context.WithDeadline(context.Background(), deadline)
+		ctx, stop := context.WithDeadline(context.WithoutCancel(canceled), deadline)
 		defer stop()
 		_ = c.conn.CancelRequest(ctx) // if it fails, the deadline ends the statement
-		time.Sleep(signalDelay)
+		<-time.After(signalDelay) // the server does not report that the session received the signal
 	}()
 }
 
