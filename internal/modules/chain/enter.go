@@ -183,7 +183,9 @@ type entryTerm struct {
 // RunEntries starts the runs of entries whenever this process is the leader, until ctx ends. The next
 // leader begins at the cursor again; the same entry still starts one run.
 func (s *Entries) RunEntries(ctx context.Context, runs EntryStarter) {
-	warn := func(err error) { s.Log.WarnContext(ctx, "cannot start the chains of workflow states; trying again", "cause", err) }
+	warn := func(err error) {
+		s.Log.WarnContext(ctx, "cannot start the chains of workflow states; trying again", "cause", err)
+	}
 	lead(ctx, s.Engine, jobEntries, warn, func(ctx context.Context) error {
 		p := &entryTerm{Entries: s, runs: runs}
 		at, err := p.findPosition(ctx)

@@ -34,7 +34,9 @@ const (
 // recorded before they are carried out, so the next leader completes them if this process is killed.
 func (s *Schedules) RunTicks(ctx context.Context, runs Starter, log *slog.Logger) {
 	warned := map[string]time.Time{}
-	warn := func(err error) { log.WarnContext(ctx, "cannot check the schedules of chains; trying again", "cause", err) }
+	warn := func(err error) {
+		log.WarnContext(ctx, "cannot check the schedules of chains; trying again", "cause", err)
+	}
 	lead(ctx, s.Engine, jobSchedules, warn, func(ctx context.Context) error {
 		for ctx.Err() == nil {
 			more, err := s.pass(ctx, runs, log, warned)

@@ -45,7 +45,7 @@ func (c *canceller) HandleCancel(canceled context.Context) {
 		ctx, stop := context.WithDeadline(context.WithoutCancel(canceled), deadline)
 		defer stop()
 		_ = c.conn.CancelRequest(ctx) // if it fails, the deadline ends the statement
-		<-time.After(signalDelay) // the server does not report that the session received the signal
+		<-time.After(signalDelay)     // the server does not report that the session received the signal
 	}()
 }
 
