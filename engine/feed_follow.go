@@ -11,12 +11,12 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// followers are the followers of a feed. The feed is read while there are any.
+// followers holds the followers of a feed. While there are any, the feed reads the store.
 type followers struct {
 	mu   sync.Mutex
 	all  map[*Follower]bool
-	stop context.CancelFunc // stops the reading; nil while nothing is read
-	done chan struct{}      // closed when it has ended
+	stop context.CancelFunc // stops reading the store; nil while nothing is read
+	done chan struct{}      // closed when the reading has ended
 	wake chan struct{}      // closed when there may be new events
 }
 
@@ -26,8 +26,8 @@ type Follower struct {
 	sent atomic.Int64
 }
 
-// Follow registers a follower and keeps the feed reading until Leave is called. The follower already has
-// everything up to position; a negative position means that this is unknown.
+// Follow registers a follower, for which the feed reads the store until Unfollow is called. The follower already
+// has everything up to position; a negative position means that this is unknown.
 func (f *Feed) Follow(position int64) *Follower {
 	w := &Follower{feed: f}
 	w.sent.Store(position)
@@ -44,7 +44,8 @@ func (f *Feed) Follow(position int64) *Follower {
 	return w
 }
 
-// Unfollow unregisters the follower; the last one ends the reading. Calling it again has no effect.
+// Unfollow unregisters the follower. For the last one, it ends the reading and waits until it has ended. Calling
+// Unfollow again has no effect.
 func (f *Follower) Unfollow() {
 	g := &f.feed.followers
 	g.mu.Lock()
@@ -92,7 +93,7 @@ func (f *Feed) run(ctx context.Context, before <-chan struct{}, done chan<- stru
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil || last != known { // pages return the error
+		if err != nil || last != known { // followers learn of an error from their next page
 			known = last
 			f.followers.announce()
 		}

@@ -118,7 +118,7 @@ func (e *Engine) Reviews(ctx context.Context, p Principal, req ReviewsRequest) (
 }
 
 // hasRequestedStatus reports whether a listed review has the requested status. asked is the status in the request,
-// and status the one used in the store. own is set for a caller that sees only its own reviews.
+// and status the review status that it stands for. own is set for a caller that does not see all reviews.
 func (e *Engine) hasRequestedStatus(ctx context.Context, row store.Review, asked string, status record.ReviewStatus, own bool) (bool, error) {
 	switch {
 	case asked == reviewRejected:
@@ -131,8 +131,9 @@ func (e *Engine) hasRequestedStatus(ctx context.Context, row store.Review, asked
 	return true, nil
 }
 
-// findReviews lists the reviews in the given parts. With atIssue, a part for all owners lists only open
-// reviews, up to limit: a rejected review concerns only the principal that asked for it.
+// findReviews lists the reviews in the given parts. If atIssue is set, a part for all owners lists only open
+// reviews, up to limit, and those of asker are listed in addition: a rejected review concerns only the principal
+// that asked for the move.
 func (past history) findReviews(ctx context.Context, parts []listPart, q store.ReviewQuery, asker string, atIssue bool, limit int) iter.Seq2[store.Review, error] {
 	if atIssue && len(parts) == 1 && parts[0].owner == "" {
 		parts = append(parts, listPart{parts[0].workflow, asker})
@@ -292,8 +293,8 @@ type Waiting struct {
 	Since time.Time // when the oldest was opened; zero if there is none
 }
 
-// WaitingReviews counts the open reviews of all principals. Overdue reviews count only if they are raised
-// instead of expiring.
+// WaitingReviews counts the open reviews of all principals. An overdue review counts only if it does not expire
+// because its definition has its priority raised instead.
 func (e *Engine) WaitingReviews(ctx context.Context) (Waiting, error) {
 	var w Waiting
 	for row, err := range e.cfg.Store.Reviews(store.BulkRead(ctx), store.ReviewQuery{Status: record.ReviewOpen}) {
@@ -319,7 +320,7 @@ func (e *Engine) expireReview(ctx context.Context, row store.Review) error {
 	return err
 }
 
-// endReview ends a review without a decision; it returns false if another request has ended it.
+// endReview ends a review without a decision. It returns false if another request has already ended the review.
 func (e *Engine) endReview(ctx context.Context, by Principal, row store.Review, end record.Review) (bool, error) {
 	inst, err := e.load(ctx, row.Instance)
 	if err != nil {
@@ -335,8 +336,9 @@ func (e *Engine) endReview(ctx context.Context, by Principal, row store.Review, 
 // deadlinePrincipal is the principal of actions that gavel takes when a deadline passes.
 var deadlinePrincipal = Principal{ID: "gavel", Role: "clock"}
 
-// ExpireReviews expires overdue reviews, or raises them if their definition requires it, and returns how many.
-// Calling it is optional: an overdue review is treated as expired or raised even before that is recorded.
+// ExpireReviews expires overdue reviews, or raises their priority if the definition requires that, and returns
+// their number. Calling it is optional: an overdue review is treated as expired or raised even before that is
+// recorded.
 func (e *Engine) ExpireReviews(ctx context.Context) (int, error) {
 	var due []store.Review
 	for row, err := range e.cfg.Store.Reviews(store.BulkRead(ctx), store.ReviewQuery{Status: record.ReviewOpen}) {

@@ -31,7 +31,8 @@ func (lib *library) canSee(ctx context.Context, p Principal, inst record.Instanc
 	return lib.IsShared(ctx, inst.Workflow)
 }
 
-// checkOwner rejects operations of an agent that are reserved for the owner of a shared instance.
+// checkOwner rejects an operation that only the owner of a shared instance may perform, if another agent asks
+// for it.
 func checkOwner(inst instance, op Right) error {
 	if seesAll(inst.by.Role) || inst.Owner == inst.by.ID {
 		return nil
@@ -40,7 +41,7 @@ func checkOwner(inst instance, op Right) error {
 		withHint("Ask its owner or an operator, or perform one of nextActions.")
 }
 
-// loadSight returns the present sight of the caller.
+// loadSight returns what the caller can see at present.
 func (lib *library) loadSight(ctx context.Context, p Principal) (sight, error) {
 	if seesAll(p.Role) {
 		return sight{p: p}, nil
@@ -59,11 +60,11 @@ func (s sight) sees(workflow, owner string) bool {
 	return s.p.InScope(workflow) && (seesAll(s.p.Role) || owner == s.p.ID || s.isShared(workflow))
 }
 
-// listPart is one of the lists that are merged into a caller's list; an empty field selects all.
+// listPart selects one of the lists that are merged into a caller's list. An empty field matches every value.
 type listPart struct{ workflow, owner string }
 
 // listParts returns the parts to list for a caller that asks for the instances of a workflow and an owner.
-// Stores have an index for each part. The first part may also contain rows of the others.
+// Stores have an index for each form of part. The first part may also contain rows of the others.
 func (s sight) listParts(workflow, owner string) (all []listPart) {
 	if seesAll(s.p.Role) || workflow != "" && s.isShared(workflow) {
 		return []listPart{{workflow, owner}}
@@ -79,7 +80,7 @@ func (s sight) listParts(workflow, owner string) (all []listPart) {
 	return all
 }
 
-// mergeParts merges the lists of parts in their order and returns each row once.
+// mergeParts merges the lists of the parts, each of which is sorted by compare, and returns each row once.
 func mergeParts[T any](parts []listPart, list func(listPart) iter.Seq2[T, error], compare func(a, b T) int) iter.Seq2[T, error] {
 	if len(parts) == 1 {
 		return list(parts[0])
@@ -129,7 +130,7 @@ func mergeParts[T any](parts []listPart, list func(listPart) iter.Seq2[T, error]
 // newestFirst is the order of instance lists.
 func newestFirst(a, b record.Instance) int { return strings.Compare(b.ID, a.ID) }
 
-// earliestFirst is the order of a tail.
+// earliestFirst is the order of Tail.
 func earliestFirst(a, b store.PlacedEvent) int { return cmp.Compare(a.Position, b.Position) }
 
 // mostUrgentFirst is the order of review lists.
@@ -137,16 +138,16 @@ func mostUrgentFirst(a, b store.Review) int {
 	return cmp.Or(cmp.Compare(b.Priority.Rank(), a.Priority.Rank()), strings.Compare(a.ID, b.ID))
 }
 
-// latestFirst is the order of a search. A part that ended early yields a marker, an event without a kind,
-// at the position where it stopped: nothing older was searched. The marker sorts after an event at the
-// same position.
+// latestFirst is the order of a search. If the search of a part ended early, the part ends with a marker: an
+// event without a kind, at the position where the search stopped. The marker sorts after an event at the same
+// position.
 func latestFirst(a, b store.PlacedEvent) int {
 	ends := func(e store.PlacedEvent) int { return min(len(e.Event.Kind), 1) }
 	return cmp.Or(cmp.Compare(b.Position, a.Position), cmp.Compare(ends(b), ends(a)))
 }
 
-// mergeDecisions returns the decisions of parts, newest first. If a part ended early, q.Looked is called
-// last, with the position where it stopped.
+// mergeDecisions returns the decisions of the parts, newest first. If the search of a part ended early, the
+// last step is a call of q.OnScan with the position where it stopped.
 func (past history) mergeDecisions(ctx context.Context, q store.DecisionQuery, parts []listPart) iter.Seq2[store.PlacedEvent, error] {
 	find := func(p listPart) iter.Seq2[store.PlacedEvent, error] {
 		q := q
@@ -190,10 +191,10 @@ func (past history) mergeDecisions(ctx context.Context, q store.DecisionQuery, p
 	}
 }
 
-// sharing caches which versions share their instances. It is safe for concurrent use.
+// sharing caches which versions of definitions let agents share their instances. It is safe for concurrent use.
 type sharing struct {
 	mu    sync.Mutex
-	known map[string]sharedVersion // by workflow, for the newest version that an operator made
+	known map[string]sharedVersion // by workflow; each value is about its newest operator-made version
 }
 
 type sharedVersion struct {
@@ -239,8 +240,8 @@ func (lib *library) listShared(ctx context.Context) (shared []string, err error)
 	return shared, nil
 }
 
-// isVersionShared reports whether a version shares its instances. It caches the result, and parses only
-// versions whose document contains the value "shared".
+// isVersionShared reports whether a version lets agents share its instances. It caches the result, and parses
+// only versions whose document contains the value "shared".
 func (lib *library) isVersionShared(ctx context.Context, name string, version int) (bool, error) {
 	if version == 0 {
 		return false, nil

@@ -368,7 +368,7 @@ func TestSharedFeed(t *testing.T) {
 	}
 }
 
-// foundStore has decisions at positions, by workflow ("" is the caller's own), and calls Looked at
+// foundStore has decisions at positions, by workflow ("" is the caller's own), and calls OnScan at
 // intervals.
 type foundStore struct {
 	store.Store

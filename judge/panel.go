@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Panel is a set of models that judge the same move independently: none replaces another.
+// Panel is a set of models that all judge the same move, independently. They are not fallbacks for each other.
 type Panel struct {
 	// Models are 2 to MaxSamples different models.
 	Models []string  `json:"models"`
@@ -21,12 +21,13 @@ type Panel struct {
 	Weights []float64 `json:"weights,omitempty"`
 }
 
-// PanelRule selects which answers of a panel approve. Rejections by more than half (of the models, or of
-// their weights) always reject; any other split goes to a person. A model without an answer counts toward
-// the total, but for neither side.
+// PanelRule determines how many approvals a panel needs to approve. Rejections by more than half (of the
+// models, or of their weights) always reject; any other split goes to a person. A model without an answer
+// counts toward the total, but for neither side.
 type PanelRule string
 
-// The rules: all approve ("" too), more than half of the models, more than half of the weights.
+// The rules: all models must approve (also the meaning of ""), more than half of the models, or models with
+// more than half of the total weight.
 const (
 	RuleAll      PanelRule = "all"
 	RuleMajority PanelRule = "majority"
@@ -55,7 +56,7 @@ type Vote struct {
 	Outcome    Outcome   `json:"outcome"`
 	Confidence float64   `json:"confidence"`
 	Assurance  Assurance `json:"assurance"`
-	// Trouble is why there is no judgement, Failure the class of the failure.
+	// Trouble says why there is no judgement. Failure is the class of the failure.
 	Trouble Trouble               `json:"trouble,omitempty"`
 	Failure string                `json:"failure,omitempty"`
 	Calls   int                   `json:"calls"`
@@ -187,7 +188,7 @@ type modelQuestion struct {
 }
 
 // askCascade asks the stages in order until one decides. It returns all opinions; accepted reports that the
-// last one decides. The error is the context's, or a bug.
+// last one decides. The error is the context's, or reports a bug.
 func (m *modelLayer) askCascade(ctx context.Context, c Case, began time.Time) (ops []Opinion, accepted bool, err error) {
 	for i, s := range c.Rubric.Cascade {
 		op, err := m.askMember(ctx, c, modelQuestion{s.Model, 0, true, began, len(c.Rubric.Cascade) - i + 1})

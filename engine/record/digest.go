@@ -33,7 +33,7 @@ type Digester struct {
 // maxScopedKeys limits the number of keys that a Digester caches.
 const maxScopedKeys = 1024
 
-// Scope is the subject of a digest. Every scope has its own key, so that a caller who gets digests of
+// Scope identifies what a digest is about. Every scope has its own key, so that a caller who gets digests of
 // chosen values learns nothing about digests in another scope.
 type Scope struct {
 	Purpose string // a constant of the form "gavel/what/v1"
@@ -102,7 +102,7 @@ func (d *Digester) keyOf(s Scope) []byte {
 	return d.scoped[s]
 }
 
-// Salt returns a digest of text that is comparable only with digests of the same salt. The salt is
+// Salt returns a digest of text that can be compared only with digests made with the same salt. The salt is
 // part of the result.
 func (d *Digester) Salt(salt, text string) string {
 	return scopedForm + salt + ":" + computeHexMAC(DeriveKey(d.key, "gavel/salt/v1", salt), []byte(text))

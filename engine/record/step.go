@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// IsKnown reports whether this program can fold the kind.
+// IsKnown reports whether this program can apply events of this kind.
 func (k Kind) IsKnown() bool { return slices.Contains(kinds, k) }
 
 var kinds = []Kind{
@@ -17,7 +17,7 @@ var kinds = []Kind{
 	Undone, Redone, Migrated, Imported, Reconciled, Called, Settled, Released, Truncated,
 }
 
-// Kinds returns all kinds that this program can fold.
+// Kinds returns all kinds of events that this program can apply.
 func Kinds() []Kind { return slices.Clone(kinds) }
 
 // RevisingKinds returns the kinds for which Revises is true.
@@ -38,12 +38,12 @@ func (k Kind) Revises() bool {
 
 func (k Kind) isRestore() bool { return k == RolledBack || k == Undone || k == Redone }
 
-// Seal makes e the next event of prev and returns it with the instance that it leads to. It is pure.
+// Seal completes e as the event that follows prev, and returns it with the resulting instance. It is pure.
 //
 // Seal always sets Schema, Seq, Revision, PrevHash and Hash. It fills in an empty Instance, Workflow,
 // Version, DefinitionHash, From, To and Status, and a checkpoint's Revision and State; if they are
-// given, they must be right. prev is the zero Instance for a started event (an ID may be set). A
-// rolled-back event needs restored: the instance at the revision that it restores.
+// given, they must be correct. prev is the zero Instance for a started event (an ID may be set). A
+// rolled-back, undone or redone event needs restored: the instance at the revision that it restores.
 //
 // Errors: ErrIllegalStep, ErrUnknownKind, ErrMalformed, ErrTooLarge.
 func Seal(prev Instance, e Event, restored *Instance) (Event, Instance, error) {
@@ -114,8 +114,8 @@ func fillDefault[T comparable](field *T, value T) {
 	}
 }
 
-// applyEvent is the only function that applies an event to an instance. Seal and Fold share it, so
-// that reading gives the result that was written.
+// applyEvent is the only function that applies an event to an instance. Seal and Fold share it, so that
+// reading an instance's events gives the same instance as writing them.
 func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
 	if err := checkOrder(prev, e); err != nil {
 		return Instance{}, err
@@ -269,8 +269,8 @@ func checkContent(e Event) error {
 	return nil
 }
 
-// applyImport applies a step that was made in another program. It counts as a visit only if an operator allowed that,
-// and it has no performer. The fields that it froze are frozen in any case: that takes rights away and grants none.
+// applyImport applies a step that was made in another program. The step counts as a visit only if an operator allowed
+// that, and adds no performer. The fields that it froze are always frozen: that takes rights away and grants none.
 func applyImport(next Instance, e Event) (Instance, error) {
 	if next.ID == "" {
 		next.ID, next.Workflow, next.Version = e.Instance, e.Workflow, e.Version
@@ -304,7 +304,8 @@ func restoreRevision(next *Instance, e Event, restored *Instance) error {
 	return nil
 }
 
-// addVisit returns the facts with the state that e leads to. Like addPerformer, it does not modify shared memory.
+// addVisit returns the facts with a visit to the state that e leads to. Like addPerformer, it does not modify shared
+// memory.
 func addVisit(f workflow.Facts, e Event) workflow.Facts {
 	f.Visited = appendOnce(f.Visited, e.To)
 	f.Frozen = addFrozen(f.Frozen, e)
@@ -318,8 +319,8 @@ func addFrozen(pointers []string, e Event) []string {
 	return pointers
 }
 
-// RenameVisits returns the facts with visits under the states' new names: an old name may
-// belong to another state now.
+// RenameVisits returns the facts with visits under the states' new names, because an old name may now belong
+// to another state.
 func RenameVisits(f workflow.Facts, states map[string]string) workflow.Facts {
 	if len(states) == 0 {
 		return f

@@ -28,7 +28,7 @@ type DecisionQuery struct {
 	Text string
 	// Before limits results to positions below it; 0 starts at the newest.
 	Before int64
-	// Looked, if not nil, is called from time to time with a position: every decision at or above it has been
+	// OnScan, if not nil, is called from time to time with a position: every decision at or above it has been
 	// examined. The search stops if it returns false.
 	OnScan func(position int64) bool
 	Limit  int // 0 is no limit

@@ -72,13 +72,13 @@ type NewToken struct {
 	// Name is for people: 1 to 64 letters, digits, dots, hyphens and underscores. Several tokens may have the same
 	// name, for example during a rotation.
 	Name string
-	// Principal is the principal of its bearer; "" means "token:" and the name. Principals of this machine
+	// Principal is the principal of its bearer; "" means "token:" followed by Name. Principals of this machine
 	// (local:...) require Local.
 	Principal string
 	Role      engine.Role
 	Workflows string
-	// Events is an absolute folder: the token may post events of sessions in it, and do nothing else. "" creates a
-	// token for everything except events.
+	// Events is the absolute path of a folder: the token may only post events of sessions in that folder. "" creates
+	// a token for everything except events.
 	Events string
 	// Expires is when the token expires; zero means never.
 	Expires time.Time

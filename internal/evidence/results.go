@@ -166,7 +166,8 @@ func (r results) sweep(now time.Time) {
 	}
 }
 
-// lease returns the path of the lock that the process running a request holds. The file contains the start time.
+// lease returns the path of a request's lock file, which is locked by the process that runs the command. The file
+// contains the start time.
 func (r results) lease(id string) string { return filepath.Join(r.Folder, id+".lock") }
 
 // runningSince returns when the current run of a request started, or the zero time if that is not known yet.

@@ -170,7 +170,7 @@ func (s *stream) fail(ctx context.Context, err error) {
 	}
 }
 
-// send writes a text and flushes it.
+// send writes text and flushes it.
 func (s *stream) send(text string) error {
 	s.begin()
 	if _, err := io.WriteString(s.w, text); err != nil {

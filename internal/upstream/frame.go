@@ -23,7 +23,7 @@ const maxFrame = 8 << 20
 type frame struct {
 	id     string // the JSON literal; "" for a notification
 	method string
-	// In a response, exactly one of result and failure is set, byte for byte. line is the whole message.
+	// In a response, exactly one of result and failure is set, to the bytes received. line is the whole message.
 	params, result, failure, line json.RawMessage
 }
 
@@ -41,8 +41,8 @@ func (e *answerError) failure() *linkError {
 }
 
 // parseFrame parses one message. Where gavel itself depends on the content, it rejects ambiguous JSON. The rest of a
-// result is left to the client. The error for an answer is an *answerError, or a *document.Issue if it is not valid
-// JSON.
+// result is left to the client. The error for an answer is an *answerError, or wraps a *document.Issue if the message
+// is not acceptable JSON.
 func parseFrame(raw []byte) (frame, error) {
 	v, err := document.ReadJSON(raw, document.Limits{Bytes: maxFrame, Depth: maxDepth, Lax: true, Spaced: true})
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // Limits for one upstream.
 const (
 	maxInFlight = 64
-	maxSessions = 256 // for principals
+	maxSessions = 256
 	// recheckInterval is how long a comparison with the pins stays valid, unless the upstream reports a change.
 	recheckInterval = time.Minute
 	// The delay after consecutive failures, starting with the second.
@@ -382,7 +382,7 @@ func (s *server) close() {
 	ended.Wait()
 }
 
-// verify compares the definitions of a kind with the pins, unless a recent comparison is valid. Concurrent callers
+// verify compares the items of a kind with the pins, unless a recent comparison is still valid. Concurrent callers
 // share one comparison.
 func (s *server) verify(ctx context.Context, ses *session, kind Kind) error {
 	for {
@@ -406,7 +406,7 @@ func (s *server) verify(ctx context.Context, ses *session, kind Kind) error {
 		case <-running:
 		case <-ses.link.gone():
 			failure := ses.link.cause()
-			failure.mayHaveRun = false // a list has no side effects
+			failure.mayHaveRun = false // listing has no side effects
 			return failure
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -420,7 +420,7 @@ func (s *server) verify(ctx context.Context, ses *session, kind Kind) error {
 	}
 }
 
-// compareKind lists a kind and records the differences from the pins.
+// compareKind lists the items of a kind and records their differences from the pins.
 func (s *server) compareKind(ses *session, kind Kind, c *kindCheck) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), s.ListTimeout,
 		&linkError{code: CodeUnavailable, text: "the server did not list its items within " + s.ListTimeout.String()})
@@ -428,7 +428,7 @@ func (s *server) compareKind(ses *session, kind Kind, c *kindCheck) {
 	now, notes, err := ses.list(ctx, kind)
 	if failure, ok := errors.AsType[*linkError](err); ok && failure.mayHaveRun {
 		again := *failure
-		again.mayHaveRun = false // a list has no side effects
+		again.mayHaveRun = false // listing has no side effects
 		err = &again
 	}
 	if err == nil {

@@ -66,7 +66,7 @@ func (r *answerReader) member(key string) document.JSON {
 	return v
 }
 
-// readBool also accepts "true" and "false".
+// readBool also accepts the strings "true" and "false".
 func (r *answerReader) readBool(key string, required bool) bool {
 	switch v := r.member(key); v.Kind() {
 	case document.True, document.False:
@@ -116,7 +116,8 @@ func (r *answerReader) readShare(key string) float64 {
 	return f + 0 // -0 becomes 0
 }
 
-// readTexts skips blank texts. If decides is set, anything else than texts is an error.
+// readTexts reads a list of strings, or a single one, and skips blank ones. If decides is set, anything that is
+// not a string is an error.
 func (r *answerReader) readTexts(key string, decides bool) []string {
 	v := r.member(key)
 	var list []document.JSON

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// withRetry retries failures that may pass, with exponential backoff and full jitter (AWS Architecture Blog,
+// withRetry retries transient failures, with exponential backoff and full jitter (AWS Architecture Blog,
 // "Exponential Backoff And Jitter"), or after the delay that the endpoint asks for. It never waits past the
 // deadline.
 //
@@ -34,7 +34,7 @@ func withRetry(next Completer, cfg Config, b *breaker, budget *retryBudget, coun
 			}
 			made += fail.Calls
 			fail = fail.afterCalls(made)
-			// The last attempt may have been cut short although an earlier one had its full time.
+			// One timeout after the full time is enough: the last attempt may have been cut short.
 			late = late || fail.whole
 			fail.whole = late && fail.Class == ClassTimeout
 			if !paused && (retries >= cfg.Retries || calls.left <= 0 || !fail.Class.Traits().Retry) {
@@ -80,8 +80,8 @@ func sleepContext(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// callBudget limits how many times one question asks one model, including retries and re-asking. It is used by
-// one goroutine only.
+// callBudget limits the requests to one model about one question, including retries and the repeat after an
+// unusable answer. It is used by one goroutine only.
 type callBudget struct {
 	left    int
 	reasked bool
@@ -100,12 +100,12 @@ func spendCall(ctx context.Context) *callBudget {
 
 const (
 	maxBackoff = 2 * time.Second
-	retryShare = 0.2 // retries per call, over all callers …
-	minRetries = 3   // … and a minimum number of retries a minute
+	retryShare = 0.2 // retries per call, over all callers
+	minRetries = 3   // retries that are always allowed in a minute
 )
 
-// retryBudget allows retries as a share of the calls of the last minute, but at least minRetries (like
-// Finagle).
+// retryBudget limits the retries in a minute to a share of the calls in this minute or the previous one,
+// whichever had more, but allows at least minRetries (like Finagle).
 type retryBudget struct {
 	mu      sync.Mutex
 	since   time.Time
@@ -148,7 +148,7 @@ func (b *retryBudget) spend() bool {
 func withReask(next Completer, cfg Config, count *counters) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
 		budget := spendCall(ctx)
-		if len(req.Dialogue) > 0 { // no form was asked for
+		if len(req.Dialogue) > 0 { // a dialogue has no required form of answer
 			return next.Complete(ctx, req)
 		}
 		reply, err := checkReply(next.Complete(ctx, req))(req)

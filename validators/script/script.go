@@ -2,8 +2,8 @@
 //
 // It is the host half of the sandbox. It promises:
 //
-//   - No script can make this process hang, crash, grow or read a file. No script can influence the next
-//     call.
+//   - No script can make this process hang, crash, grow in memory or read a file. No script can influence
+//     the next call.
 //   - Any result other than a valid answer blocks the transition (fail closed).
 //
 // It must never parse or interpret a script itself; only package worker contains an interpreter. After cheap
@@ -81,8 +81,8 @@ type Script struct {
 // Owner is the author of scripts.
 type Owner struct {
 	ID string // a principal
-	// Trusted is true if an operator loaded the scripts. A trusted owner is never charged for the effects of a
-	// caller's data.
+	// Trusted is true if an operator loaded the scripts. Workers that die because of a caller's data never count
+	// against a trusted owner.
 	Trusted bool
 }
 
@@ -90,10 +90,10 @@ type Owner struct {
 // first; if the document conforms, the routes run in order until one is true, and then all validators.
 // Every script gets a fresh runtime. The schema's time does not count toward the scripts' limit.
 type Batch struct {
-	// Caller is the calling principal. Callers share the workers fairly, and are charged for what their data
-	// does to a trusted owner's scripts.
+	// Caller is the calling principal. Callers share the workers fairly. Workers that die while they run a
+	// trusted owner's scripts count against the caller.
 	Caller string
-	// Owner is the author of the scripts. It is charged for them unless it is trusted.
+	// Owner is the author of the scripts. Unless it is trusted, workers that its scripts kill count against it.
 	Owner Owner
 	// Now and Seed fix the scripts' clock and random source, so that the same input gives the same verdict.
 	Now  time.Time
@@ -127,7 +127,7 @@ const (
 	Timeout     Code = "timeout"     // soft or hard time limit
 	Memory      Code = "memory"      // memory limit
 	Internal    Code = "internal"    // it made the interpreter itself fail
-	Quarantined Code = "quarantined" // it (or its owner, unless trusted) killed workers repeatedly and is suspended
+	Quarantined Code = "quarantined" // it, or its owner (unless trusted), killed workers repeatedly and is suspended
 )
 
 // Result is the outcome of one script. Its strings are untrusted data: they are shortened and free of control
@@ -181,8 +181,8 @@ type Problem struct {
 type Runner interface {
 	// Run evaluates a batch. The error wraps ErrUnavailable or ErrInput, or is ctx's.
 	Run(ctx context.Context, b Batch) (Reply, error)
-	// Check compiles scripts without running them on real input (the dry run of registration). Problems are
-	// the scripts' faults; the error is the sandbox's.
+	// Check compiles scripts without running them on real input (the dry run when a definition is registered).
+	// Problems are faults of the scripts; the error is about the sandbox.
 	Check(ctx context.Context, caller string, owner Owner, scripts []Script) ([]Problem, error)
 }
 
@@ -205,6 +205,6 @@ type Violation struct {
 	Path       string `json:"path"`       // JSON pointer into the document
 	Keyword    string `json:"keyword"`    // the keyword that failed, such as "minLength"
 	SchemaPath string `json:"schemaPath"` // JSON pointer through the schema to the keyword
-	Message    string `json:"message"`    // one sentence without a value of the document
+	Message    string `json:"message"`    // one sentence, which quotes no value from the document
 	Hint       string `json:"hint,omitempty"`
 }

@@ -19,8 +19,8 @@ const ServiceName = "chain"
 // Source returns the chains. With runs set, the methods about runs work too.
 type Source func(ctx context.Context, runs bool) (Chains, error)
 
-// Chains runs steps across MCP servers, on request and on schedules. Each call names the calling principal;
-// errors are the engine's.
+// Chains lists and runs chains, which are steps across MCP servers, on request and on schedules. Each call names
+// the calling principal; errors are those of package engine.
 type Chains interface {
 	ListChains(context.Context, engine.Principal) ([]ChainView, error)
 	ListRuns(context.Context, engine.Principal, ListRuns) (RunList, error)
@@ -51,8 +51,8 @@ type ScheduleList struct {
 	Count     int            `json:"count"`
 }
 
-// RunRequest selects a run. With a cursor that a run returned, only newer steps are returned, and possibly
-// some older ones.
+// RunRequest selects a run. With the cursor of an earlier answer, the result has only steps that have ended since,
+// and possibly some earlier ones.
 type RunRequest struct{ Run, Cursor string }
 
 // RunResultRequest asks for the result of a run, and waits for it up to Wait seconds.
@@ -79,7 +79,7 @@ type ChangeRunRequest struct{ Run, Reason string }
 // ChangeScheduleRequest asks to pause, resume or trigger the schedule of a chain.
 type ChangeScheduleRequest struct{ Chain, Reason string }
 
-// add registers an operation on chains; runs reports that it needs the runs.
+// add registers an operation on chains. runs is set if it needs the methods about runs.
 func add[Req, Res any](o operation.Operation, runs bool, ask func(Chains, context.Context, engine.Principal, Req) (Res, error)) operation.Typed[Req, Res] {
 	o.Group, o.Service = "chains", ServiceName
 	return operation.Add(o, func(ctx context.Context, c operation.Call, req Req) (res Res, err error) {
@@ -313,7 +313,7 @@ type RunAnswer struct {
 	UnderWay []RunQuestion   `json:"underWay,omitempty"`
 	Steps    []RunStepAnswer `json:"steps,omitempty"`
 	Output   json.RawMessage `json:"output,omitempty"`
-	// Failure is why the run failed. In contrast, an error means that the call did nothing.
+	// Failure says why the run failed. If the call itself fails, an error is returned instead, and nothing was done.
 	Failure *RunError `json:"failure,omitempty"`
 }
 
@@ -342,7 +342,7 @@ func showResult(r RunView) any {
 	return a
 }
 
-// RunError describes why a step failed, and perhaps the run with it.
+// RunError describes why a step or a run failed.
 type RunError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`

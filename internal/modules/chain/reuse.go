@@ -17,9 +17,8 @@ import (
 )
 
 // checkReuse rejects a request whose id belongs to a run that a different request started: another chain,
-// principal or input. Inputs are compared after defaults are applied, using the run's own definition. A
-// request that omits a default therefore equals one that repeats it. It returns nil if there is no such
-// run.
+// principal or input. Inputs are compared after the defaults of the run's own definition are applied: a value
+// that equals its default may be given or omitted. checkReuse returns nil if no run has the id.
 func (r *Runs) checkReuse(ctx context.Context, req StartRequest) error {
 	begun, owner, err := r.readBegun(ctx, req.Run)
 	switch {
@@ -39,7 +38,7 @@ func (r *Runs) checkReuse(ctx context.Context, req StartRequest) error {
 		return err
 	}
 	d, err := Parse("chain.json", begun.Definition)
-	if err != nil { // it may be of another version of gavel
+	if err != nil { // another version of gavel may have accepted it
 		d = req.Definition
 	}
 	if bytes.Equal(d.beginInput(begun.Input), d.beginInput(req.Input)) {
@@ -82,7 +81,7 @@ func (r *Runs) ReadDefinition(ctx context.Context, run string) (*Definition, err
 
 // lacksDefinition reports whether an error of ReadDefinition is permanent for this version of gavel.
 func lacksDefinition(err error) bool {
-	_, later := errors.AsType[*ParseError](err) // it may be of another version of gavel
+	_, later := errors.AsType[*ParseError](err) // another version of gavel may have accepted it
 	return later || isLost(err)
 }
 
@@ -107,8 +106,8 @@ func canonicalInput(input any, given []byte) []byte {
 	return raw // canonical form fails for numbers outside float64
 }
 
-// checkRecord is checkReuse for a run of which only the store's record remains. That record holds a long
-// input as a digest, and a sensitive one may have been destroyed.
+// checkRecord is checkReuse for a run of which only the store's record remains. That record holds a digest
+// in place of a long input, and sensitive values may have been destroyed.
 func (r *Runs) checkRecord(req StartRequest, chain, principal string, recorded json.RawMessage) error {
 	if err := checkOwner(req, chain, principal); err != nil {
 		return err

@@ -32,11 +32,11 @@ type run struct {
 	vm    atomic.Pointer[goja.Runtime] // set once there is something to interrupt
 	began atomic.Int64                 // start of the script itself, in nanoseconds since origin
 	heap  uint64                       // before the run
-	first int64
-	limit int64
+	first int64                        // start of the run including preparations, in nanoseconds since origin
+	limit int64                        // in nanoseconds
 }
 
-// origin is the zero of monotonic times, so that they fit in an atomic integer.
+// origin is the time from which monotonic times are counted, so that they fit in an atomic integer.
 var origin = time.Now()
 
 func newWatchdog(setup script.Setup) *watchdog {

@@ -16,7 +16,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// CursorCommand has the commands for the cursors of log readers.
+// CursorCommand has the commands for cursors. A cursor is a reader's position in the event log.
 type CursorCommand struct {
 	List cursorListCmd `cmd:"" help:"List the cursors of a store."`
 	Show cursorShowCmd `cmd:"" help:"Show one cursor."`

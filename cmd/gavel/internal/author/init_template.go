@@ -32,7 +32,7 @@ type project struct {
 	frozen  []string // patterns of its tests, and of the files that decide which tests run and how
 }
 
-// projects are identified by their markers. The templates are written for the first one.
+// projects are the kinds of projects that gavel init recognises. The templates are written for the first one.
 var projects = []project{
 	{"Go", []string{"go.mod"}, []string{"go", "test", "./..."}, []string{"**/*_test.go", "**/testdata/**", "**/.gitignore"}},
 	{"Node", []string{"package.json"}, []string{"npm", "test"}, []string{
@@ -43,7 +43,7 @@ var projects = []project{
 	}},
 }
 
-// otherProject is a project without markers.
+// otherProject is used for a folder that has none of the markers.
 var otherProject = project{"", nil, []string{"make", "test"}, []string{
 	"**/*_test.*", "**/test_*", "**/*.test.*", "**/*.spec.*", "**/testdata/**", "test/**", "tests/**", "Makefile", "**/.gitignore",
 }}
