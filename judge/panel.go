@@ -123,7 +123,7 @@ func (p *Panel) Validate() error {
 		errs = append(errs, fmt.Errorf("panel.models names %d models; name 2 to %d", n, MaxSamples))
 	}
 	if i := findRepeated(p.Models); i >= 0 {
-		errs = append(errs, fmt.Errorf("panel.models names %.80q twice; samples asks one model several times", p.Models[i]))
+		errs = append(errs, fmt.Errorf("panel.models names %.80q twice; to ask one model several times, use samples", p.Models[i]))
 	}
 	if slices.Contains(p.Models, "") {
 		errs = append(errs, errors.New("panel.models has an empty name"))
@@ -141,7 +141,7 @@ func (p *Panel) Validate() error {
 	}
 	for _, w := range p.Weights {
 		if !(w > 0 && w <= maxWeight) {
-			errs = append(errs, fmt.Errorf("panel.weights has %v; a weight is above 0 and at most %d", w, maxWeight))
+			errs = append(errs, fmt.Errorf("panel.weights has %v; a weight must be above 0 and at most %d", w, maxWeight))
 		}
 	}
 	return errors.Join(errs...)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/internal/module"
 )
 
 func TestComplete(t *testing.T) {
@@ -15,12 +17,17 @@ func TestComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	top := strings.Fields("mcp serve health token config review eval evidence lint graph schema instances script judge keys test history migrate version completion verify anchor " +
+		"backup restore repair seal retain import export init try start advance status store cursor")
+	for _, c := range module.Commands("") {
+		top = append(top, c.Name)
+	}
 	for _, tt := range []struct {
 		line  string // a trailing space begins a new word
 		want  []string
 		files bool
 	}{
-		{line: "", want: []string{"mcp", "serve", "health", "token", "config", "review", "demo", "eval", "evidence", "upstream", "chain", "schedule", "hook", "lint", "graph", "schema", "instances", "script", "judge", "keys", "test", "history", "migrate", "version", "completion", "verify", "anchor", "backup", "restore", "repair", "seal", "retain", "import", "export", "init", "try", "start", "advance", "status", "store", "cursor", "webhook"}},
+		{line: "", want: top},
 		{line: "in", want: []string{"init", "instances"}},
 		{line: "try ", files: true},
 		{line: "instances ", want: []string{"list", "show", "history", "timeline", "undo", "redo", "release"}},

@@ -89,7 +89,8 @@ type Command struct {
 // Section is a section of the configuration file.
 type Section struct {
 	Name string
-	// About introduces it on the reference page.
+	// About introduces it on the reference page. If it does not contain "A change applies", the page adds that a change
+	// applies at once.
 	About string
 	// Show returns what gavel config print shows for the section. If nil, only the names of its keys are
 	// shown.

@@ -141,7 +141,7 @@ func (m message) encode() []byte {
 }
 
 // errTooLong is returned for a line longer than maxFrame.
-var errTooLong = errors.New("the message is longer than gavel passes on")
+var errTooLong = errors.New("the message is too long to be passed on")
 
 // maxOverlong limits the bytes that next skips of a line that is too long. After that, reading fails.
 const maxOverlong = 512 << 20

@@ -152,7 +152,7 @@ func (s *server) acquire(ctx context.Context, p engine.Principal) (ses *session,
 		case wait > 0:
 			err = &linkError{code: CodeUnavailable, text: "the server has failed several times in a row", retryAfter: wait}
 		case len(s.sessions) >= maxSessions:
-			err = &linkError{code: CodeBusy, text: "the maximum number of sessions is open"}
+			err = &linkError{code: CodeBusy, text: "the maximum number of sessions is already open"}
 		}
 		if err != nil {
 			s.mu.Unlock()

@@ -141,7 +141,7 @@ func recordedInput(record json.RawMessage) []byte {
 }
 
 // errOtherOwner reports that the run with this id belongs to another principal.
-var errOtherOwner = errors.New("another principal has the run")
+var errOtherOwner = errors.New("the run belongs to another principal")
 
 func checkOwner(req StartRequest, chain, principal string) error {
 	switch {

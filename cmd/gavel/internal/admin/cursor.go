@@ -153,7 +153,7 @@ func (c *cursorMoveCmd) Run(ctx context.Context, con *setup.Console) error {
 	moved.Position = to
 	switch err := sys.Store.MoveCursor(ctx, moved, from, nil); {
 	case errors.Is(err, store.ErrConflict) && c.New:
-		return term.UsageErrorf("drop --new to move it", "the cursor %q already exists", c.Name)
+		return term.UsageErrorf("leave out --new to move it", "the cursor %q already exists", c.Name)
 	case errors.Is(err, store.ErrConflict):
 		return &term.ExitError{Code: term.ExitBad, Hint: "its reader is active; try again", Err: fmt.Errorf("the cursor %q was moved at the same time", c.Name)}
 	case err != nil:
@@ -213,6 +213,6 @@ func (c *cursorDropCmd) Run(ctx context.Context, con *setup.Console) error {
 	if err := sys.Store.DropCursor(ctx, c.Name); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return term.UnknownErrorf("", "cannot drop the cursor: %w", err)
 	}
-	con.Out.Printf("%s is dropped\n", c.Name)
+	con.Out.Printf("dropped %s\n", c.Name)
 	return nil
 }
