@@ -147,12 +147,13 @@ func textSize(op Opinion) int {
 }
 
 // scrubOpinion passes every text through scrub, so that nothing sensitive reaches the agent or the record.
-// Of the layer's own slices, it modifies only Flags.
+// It does not modify the layer's own slices.
 func scrubOpinion(op Opinion, scrub func(string) string) Opinion {
 	if scrub == nil {
 		return op
 	}
 	op.Reasoning = scrub(op.Reasoning)
+	op.Flags = slices.Clone(op.Flags)
 	for i := range op.Flags {
 		op.Flags[i] = scrub(op.Flags[i])
 	}

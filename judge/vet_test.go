@@ -154,3 +154,14 @@ func TestTheRecordIsScrubbed(t *testing.T) {
 		t.Error("the layer's own record changed")
 	}
 }
+
+func TestScrubLeavesTheSlicesOfTheLayer(t *testing.T) {
+	op := Opinion{Flags: []string{"secret"}, Suggestions: []string{"secret"}}
+	clean := scrubOpinion(op, func(string) string { return "***" })
+	if op.Flags[0] != "secret" || op.Suggestions[0] != "secret" {
+		t.Errorf("the layer's opinion was changed: %+v", op)
+	}
+	if clean.Flags[0] != "***" || clean.Suggestions[0] != "***" {
+		t.Errorf("not scrubbed: %+v", clean)
+	}
+}

@@ -27,7 +27,7 @@ func (m *Metrics) Instrument(next http.Handler) http.Handler {
 // routes are the paths with a metric of their own. Any other path counts as "other".
 var routes = []string{
 	"/mcp", "/healthz", "/readyz", "/metrics", "/openapi.json", "/console",
-	"/v1/definitions", "/v1/instances", "/v1/decisions", "/v1/events", "/v1/reviews", "/v1/decide", "/v1/evidence", "/v1/statistics", "/v1/whoami",
+	"/v1/definitions", "/v1/instances", "/v1/decisions", "/v1/events", "/v1/reviews", "/v1/decide", "/v1/evidence", "/v1/refusals", "/v1/whoami",
 }
 
 func routeOf(path string) string {

@@ -45,7 +45,7 @@ func openWALIndex(path string) *walIndex {
 		if err != nil {
 			return nil
 		}
-		return &walIndex{path: path, mapped: mapped, head: (*[2][12]uint32)(unsafe.Pointer(unsafe.SliceData(mapped)))} //nolint:gosec // as long as the mapping, and aligned as pages are //nolint:gosec // the mapping is as long as the type, and at the start of a page
+		return &walIndex{path: path, mapped: mapped, head: (*[2][12]uint32)(unsafe.Pointer(unsafe.SliceData(mapped)))} //nolint:gosec // the mapping is as long as the type, and at the start of a page
 	}
 	return nil
 }

@@ -171,7 +171,7 @@ func (c *deadCommand) Run(ctx context.Context, con *module.Console) error {
 }
 
 // selectDeadLetters returns the dead letters of a webhook at the given positions. Without a name it considers all
-// webhooks, and without positions all dead letters. It fails if it finds fewer letters than positions.
+// webhooks, and without positions all dead letters. It fails if there is none at one of the positions.
 func selectDeadLetters(ctx context.Context, sys *module.Opened, name string, positions []int64) ([]store.DeadLetter, error) {
 	cursor := ""
 	if name != "" {
@@ -181,11 +181,12 @@ func selectDeadLetters(ctx context.Context, sys *module.Opened, name string, pos
 	if err != nil || len(positions) == 0 {
 		return letters, err
 	}
-	letters = slices.DeleteFunc(letters, func(l store.DeadLetter) bool { return !slices.Contains(positions, l.Position) })
-	if len(letters) < len(positions) {
-		return nil, term.UsageErrorf("gavel webhook dead lists them", "there is no dead letter at some of these positions")
+	for _, p := range positions {
+		if !slices.ContainsFunc(letters, func(l store.DeadLetter) bool { return l.Position == p }) {
+			return nil, term.UsageErrorf("gavel webhook dead lists them", "there is no dead letter at position %d", p)
+		}
 	}
-	return letters, nil
+	return slices.DeleteFunc(letters, func(l store.DeadLetter) bool { return !slices.Contains(positions, l.Position) }), nil
 }
 
 type resendCommand struct {
