@@ -141,7 +141,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-func TestUnknownRoleAndNobodyMayNothing(t *testing.T) {
+func TestUnknownRoleHasNoRights(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for _, p := range []engine.Principal{{}, {ID: "x"}, {ID: "x", Role: "root"}, {Role: engine.RoleOperator}} {
@@ -222,7 +222,7 @@ func TestJudgeConfiguration(t *testing.T) {
 	wantCode(t, err, engine.CodeUnknownWorkflow)
 }
 
-func TestOwnerMayNotLoosenWhatAnOperatorConfigured(t *testing.T) {
+func TestOwnerMayNotLoosenTheOperatorsConfig(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.define(agent, simple)

@@ -38,7 +38,7 @@ func (b *bench) anchor() audit.AnchorResult {
 	return a
 }
 
-func TestAnchorsCoverWhatMoved(t *testing.T) {
+func TestAnchorsCoverMovedInstances(t *testing.T) {
 	key := newSigner(t)
 	b := anchorBench(t, memory.New(), key)
 	zero := b.anchor()
@@ -154,7 +154,7 @@ func (s *overtakenAnchors) AddAnchor(ctx context.Context, a store.Anchor) error 
 
 // A process that slept past the end of its lease writes no anchor. Later it continues from the anchor of
 // the process that was faster.
-func TestAnchorGoesOnFromWhoWasFirst(t *testing.T) {
+func TestAnchorContinuesFromTheFirstWriter(t *testing.T) {
 	db, key := &overtakenAnchors{lapsing: lapsing{Store: memory.New()}}, newSigner(t)
 	b := anchorBench(t, db, key)
 	other := newBenchOn(t, db.Store).signedBy(key)
@@ -237,7 +237,7 @@ func TestAnchorRefusesADamagedOne(t *testing.T) {
 	}
 }
 
-func TestVerifyWithoutKeysAndOfOneInstance(t *testing.T) {
+func TestVerifyOneInstanceWithoutKeys(t *testing.T) {
 	key := newSigner(t)
 	b := anchorBench(t, memory.New(), key)
 	id := b.start(agent, "ledger", `{}`).ID

@@ -307,7 +307,7 @@ func TestPagesAreBoundedByTime(t *testing.T) {
 }
 
 // A search that finds nothing for a long time ends with a cursor; its pages together search everything.
-func TestASearchThatFindsLittle(t *testing.T) {
+func TestSparseSearchReadsBoundedRows(t *testing.T) {
 	pool() // started outside the bubble, because it outlives it
 	synctest.Test(t, searchForLittle)
 }

@@ -56,7 +56,7 @@ func TestACallThatWasNotMadeIsGivenBackOnce(t *testing.T) {
 }
 
 // Moves by a gate's own calls do not renew the gate's allowance.
-func TestAGateDoesNotRenewItsAllowance(t *testing.T) {
+func TestGateDoesNotRenewItsAllowance(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.define(operator, `{"name":"loop","initialState":"open","states":{

@@ -112,7 +112,7 @@ func TestAFeedReadsAndRendersOnce(t *testing.T) {
 
 // A feed shows each caller exactly what Tail shows, even if a value in an already rendered event has
 // become sensitive.
-func TestAFeedShowsWhatTailShows(t *testing.T) {
+func TestFeedMatchesTail(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, s store.Store) {
 		b := newBenchOn(t, s)
@@ -196,7 +196,7 @@ func TestAFeedShowsWhatTailShows(t *testing.T) {
 
 // The content of a feed is limited. A stream that has fallen behind reads large pages from the store and
 // misses nothing.
-func TestAStreamBehindTheFeed(t *testing.T) {
+func TestStreamCatchesUpWithFeed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.define(operator, simple)

@@ -139,7 +139,7 @@ func TestLeadEndsWithTheLease(t *testing.T) {
 }
 
 // Due work is written by one process, and never by one whose lease has ended.
-func TestWhatIsDueIsLeftToOneProcess(t *testing.T) {
+func TestDueWorkIsDoneByOneProcess(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		job  string

@@ -194,7 +194,7 @@ func TestLoopGuardCountsEachInstance(t *testing.T) {
 }
 
 // The judge configuration shows when the loop guard applies and who lifts it.
-func TestJudgeConfigSaysHowTheLoopGuardIsLifted(t *testing.T) {
+func TestJudgeConfigExplainsTheLoopGuard(t *testing.T) {
 	t.Parallel()
 	j := newJudged(t, memory.New(), "m")
 	strict := true
@@ -435,7 +435,7 @@ func TestParallelAttemptsCount(t *testing.T) {
 
 // The model's configuration and the criteria of another principal's definition are hidden from the agents
 // that are judged.
-func TestWhatTheHistorySaysOfTheModel(t *testing.T) {
+func TestHistoryRecordsTheModel(t *testing.T) {
 	t.Parallel()
 	j := newJudged(t, memory.New(), "m")
 	id := j.start()
@@ -465,7 +465,7 @@ func TestWhatTheHistorySaysOfTheModel(t *testing.T) {
 }
 
 // A new field of judge.ModelRecord stays hidden from the agents that are judged until it is listed.
-func TestTheJudgedSeeWhatIsListed(t *testing.T) {
+func TestJudgedToolsAreListed(t *testing.T) {
 	t.Parallel()
 	db := memory.New()
 	j := newJudged(t, db, "m")

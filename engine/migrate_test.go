@@ -319,8 +319,8 @@ func TestMigrateEndsUndoHistory(t *testing.T) {
 	b.verify(id)
 }
 
-// TestMigrateGoesOn: repeating an interrupted migration completes it.
-func TestMigrateGoesOn(t *testing.T) {
+// TestMigrateResumes: repeating an interrupted migration completes it.
+func TestMigrateResumes(t *testing.T) {
 	t.Parallel()
 	inner := memory.New()
 	s := &interruptedStore{Store: inner}
@@ -347,8 +347,8 @@ func TestMigrateGoesOn(t *testing.T) {
 	}
 }
 
-// TestMigrateWhatMoves: an instance that moves during its migration is planned again from its new state.
-func TestMigrateWhatMoves(t *testing.T) {
+// TestMigrateMovingInstances: an instance that moves during its migration is planned again from its new state.
+func TestMigrateMovingInstances(t *testing.T) {
 	t.Parallel()
 	inner := memory.New()
 	s := &interruptedStore{Store: inner}

@@ -89,7 +89,7 @@ func stores(t *testing.T) map[string]store.Store {
 	return map[string]store.Store{"memory": memory.New(), "sqlite": disk}
 }
 
-func TestRetainRemovesWhatTheDefinitionLetsGo(t *testing.T) {
+func TestRetainAppliesTheDefinition(t *testing.T) {
 	for name, db := range stores(t) {
 		t.Run(name, func(t *testing.T) {
 			b := newBenchOn(t, db)
@@ -217,7 +217,7 @@ func TestRetainLeavesLiveKeys(t *testing.T) {
 }
 
 // A clock that was turned back makes an event younger than the events after it.
-func TestRetainLeavesWhatIsYoung(t *testing.T) {
+func TestRetainLeavesYoungRecords(t *testing.T) {
 	b := newBench(t)
 	b.define(operator, fading)
 	id := b.start(agent, "fading", `{}`).ID
@@ -283,7 +283,7 @@ func (s underReview) Instances(ctx context.Context, q store.InstanceQuery) iter.
 	}
 }
 
-func TestRetainLeavesWhatIsUnderReview(t *testing.T) {
+func TestRetainLeavesReviewedInstances(t *testing.T) {
 	b := newBenchOn(t, underReview{memory.New()})
 	b.define(operator, fading)
 	id := b.start(agent, "fading", `{}`).ID
@@ -364,7 +364,7 @@ func TestRetainGivesWay(t *testing.T) {
 
 // Whatever happened to an instance, the rest of its history verifies and folds to the instance, and every
 // checkpoint can still be restored.
-func TestRetainKeepsWhatIsNeeded(t *testing.T) {
+func TestRetainKeepsNeededRecords(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := newBench(t)
 		b.define(operator, fading)
@@ -429,7 +429,7 @@ func TestRetainKeepsWhatIsNeeded(t *testing.T) {
 
 // Events that a reader with a cursor has not read or could not pass on are kept. A cursor that has not
 // moved for too long is reported, and ignored if the operator requests it.
-func TestRetainKeepsWhatIsNotExported(t *testing.T) {
+func TestRetainKeepsUnexportedRecords(t *testing.T) {
 	for name, db := range stores(t) {
 		t.Run(name, func(t *testing.T) {
 			b := newBenchOn(t, db)

@@ -197,7 +197,7 @@ func (w *withoutReview) Reviews(ctx context.Context, q store.ReviewQuery) iter.S
 
 // If the row of a review is lost, the instance can still be read, and the same request opens another
 // review.
-func TestALostReviewIsAskedForAgain(t *testing.T) {
+func TestLostReviewIsRequestedAgain(t *testing.T) {
 	t.Parallel()
 	s := &withoutReview{Store: memory.New()}
 	b := newReviewBenchOn(t, s, nil)

@@ -310,7 +310,7 @@ func TestRaisedReviewOfSealedValues(t *testing.T) {
 }
 
 // Input from a caller is never treated as a sealed value.
-func TestNobodyBringsASealedValue(t *testing.T) {
+func TestSealedValuesAreRefusedAsInput(t *testing.T) {
 	t.Parallel()
 	b := newCanaryBench(t, memory.New())
 	b.define(operator, canaryFlow)

@@ -34,7 +34,7 @@ func (b *bench) find(p engine.Principal, req engine.DecisionsRequest) engine.Dec
 }
 
 // A search shows each decision as History does, with its instance.
-func TestDecisionsShowWhatHistoryShows(t *testing.T) {
+func TestDecisionsMatchHistory(t *testing.T) {
 	b := newBench(t)
 	b.define(operator, demanding)
 	id := b.start(agent, "demanding", `{}`).ID

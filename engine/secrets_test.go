@@ -206,7 +206,7 @@ func readings(b *bench, id string, reviews []string) map[string]func(context.Con
 // Sensitive values appear in no result for a caller that may not see them, whatever field they were
 // written into. Reviewers and auditors see none. The owner and operators see them only in the context and
 // in data that are to become part of it.
-func TestNoAnswerTellsASensitiveValue(t *testing.T) {
+func TestNoAnswerDisclosesASensitiveValue(t *testing.T) {
 	t.Parallel()
 	b := newReviewBenchOn(t, memory.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
 		return judge.FetchResult{Content: secretly(`{"about":"$","k $":["$"]}`)}, nil
@@ -255,7 +255,7 @@ func TestNoAnswerTellsASensitiveValue(t *testing.T) {
 
 // If a later definition marks a value as sensitive, it is also hidden in earlier records and from
 // searches.
-func TestWhatBecomesSensitiveIsHidden(t *testing.T) {
+func TestFieldsThatBecomeSensitiveAreHidden(t *testing.T) {
 	t.Parallel()
 	b := newReviewBenchOn(t, memory.New(), source(func(judge.EvidenceRequest, bool) (judge.FetchResult, error) {
 		return judge.FetchResult{Content: secretly(`{"about":"$"}`)}, nil

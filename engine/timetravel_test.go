@@ -434,8 +434,8 @@ func TestThePastThatWasRemoved(t *testing.T) {
 	})
 }
 
-// TestReadWholeHistoryGoesOnBehindAPage has more decisions than fit on one page.
-func TestReadWholeHistoryGoesOnBehindAPage(t *testing.T) {
+// TestReadWholeHistoryFollowsPages has more decisions than fit on one page.
+func TestReadWholeHistoryFollowsPages(t *testing.T) {
 	b := newBench(t)
 	b.define(operator, `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":{"target":"a","requiredFields":["name"]}}}}}`)
 	id := b.start(operator, "w", `{}`).ID

@@ -190,7 +190,7 @@ func TestRetainNeedsTheKeyOfTheAnchors(t *testing.T) {
 
 // Retain does not sign away a rewritten history: neither as it is, nor if the heads stored with the
 // anchors are changed while it runs.
-func TestRetainLeavesWhatIsNotWhatWasAnchored(t *testing.T) {
+func TestRetainLeavesChangedAnchoredRecords(t *testing.T) {
 	l := &ledger{path: filepath.Join(t.TempDir(), "gavel.db"), key: newSigner(t)}
 	db, err := sqlite.Open(t.Context(), sqlite.Config{Path: l.path})
 	if err != nil {
@@ -235,7 +235,7 @@ func TestRetainLeavesWhatIsNotWhatWasAnchored(t *testing.T) {
 }
 
 // A signed removal must not hide a forged one.
-func TestRetainKeepsWhatSaysOfARemoval(t *testing.T) {
+func TestRetainKeepsRemovalNotes(t *testing.T) {
 	key := newSigner(t)
 	b := fadingBench(t, memory.New(), key)
 	id := b.faded()

@@ -506,7 +506,7 @@ func TestDecideEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestScriptsSeeWhatTheirOwnerMay(t *testing.T) {
+func TestScriptsSeeTheirOwnersData(t *testing.T) {
 	t.Parallel()
 	for _, trusted := range []bool{true, false} {
 		r := replies(agrees(1))
@@ -577,7 +577,7 @@ func TestApprovalsShowNoReason(t *testing.T) {
 	}
 }
 
-func TestShadowFindsTheRouteOfWhatItWouldRefuse(t *testing.T) {
+func TestShadowRoutesRefusedMoves(t *testing.T) {
 	t.Parallel()
 	// The fields reject and the second route matches: the move happens, and validators are not run,
 	// since in enforce mode they would not have been.

@@ -316,7 +316,7 @@ func TestTighteningTightens(t *testing.T) {
 	})
 }
 
-func TestShadowRecordsWhatEnforceWouldDo(t *testing.T) {
+func TestShadowRecordsTheEnforcedOutcome(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c, ops := drawBench(t)

@@ -2,8 +2,8 @@ package validators
 
 import "testing"
 
-// TestCacheComparesWhatItFinds: checks with the same hash get separate Sets.
-func TestCacheComparesWhatItFinds(t *testing.T) {
+// TestCacheComparesItsEntries: checks with the same hash get separate Sets.
+func TestCacheComparesItsEntries(t *testing.T) {
 	t.Parallel()
 	c := newCache(1 << 20)
 	owner := Owner{ID: "o"}

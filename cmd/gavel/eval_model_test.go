@@ -224,7 +224,7 @@ func TestPromptOfARun(t *testing.T) {
 }
 
 // A run that is stopped reports what was judged, and continues from its cassette.
-func TestStoppedRunGoesOn(t *testing.T) {
+func TestStoppedRunResumes(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -17,7 +17,7 @@ import (
 )
 
 // The page on imports shows the actual output.
-func TestImportPageShowsWhatIsPrinted(t *testing.T) {
+func TestImportPageShowsTheOutput(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"documented", "torn"} {

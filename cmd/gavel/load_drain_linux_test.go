@@ -184,10 +184,10 @@ func (p *posting) rest() string {
 	return string(bytes.TrimSpace(raw))
 }
 
-// TestDrainAnswersWhatIsInside shows that requests received before SIGTERM are answered over every face, however
+// TestDrainAnswersOpenRequests shows that requests received before SIGTERM are answered over every face, however
 // long they take. New connections are refused. Streams that answer a POST do not delay the shutdown: a
 // subscription ends, and a call that waits for a person is answered, both with complete responses.
-func TestDrainAnswersWhatIsInside(t *testing.T) {
+func TestDrainAnswersOpenRequests(t *testing.T) {
 	t.Parallel()
 	b := newBarrier(t)
 	l := startLoad(t, append(b.args, "--drain-timeout", "10m", "--elicit")...)

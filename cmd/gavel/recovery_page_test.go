@@ -63,7 +63,7 @@ func agedStore(t *testing.T, path string) {
 }
 
 // The records page shows the actual output.
-func TestRecoveryPageShowsWhatIsPrinted(t *testing.T) {
+func TestRecoveryPageShowsTheOutput(t *testing.T) {
 	t.Parallel()
 	const page = "../../docs/records.md"
 	dir := t.TempDir()

@@ -13,7 +13,7 @@ import (
 )
 
 // Removals by gavel retain from an anchored store are signed and verify. Without the key it removes nothing.
-func TestRetainSignsWhatItRemoves(t *testing.T) {
+func TestRetainSignsRemovals(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := &shop{t: t, gate: dir, store: filepath.Join(dir, "gavel.db")}

@@ -54,7 +54,7 @@ func copyStore(t *testing.T, args ...string) (code int, out, errs string) {
 }
 
 // A copy that is repeatedly killed is complete in the end, and cannot be opened before.
-func TestKilledCopyGoesOn(t *testing.T) {
+func TestKilledCopyResumes(t *testing.T) {
 	t.Parallel()
 	needsProgram(t)
 	server := pgtest.Shared(t)

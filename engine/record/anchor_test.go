@@ -95,7 +95,7 @@ func TestTruncatedNoteIsRejected(t *testing.T) {
 	}
 }
 
-func TestKeysThatCannotBeUsed(t *testing.T) {
+func TestUnusableKeysAreRefused(t *testing.T) {
 	private := map[string]string{
 		"empty": "", "a public key": exampleVerifier, "another id": strings.Replace(exampleSigner, "c74f", "c74e", 1),
 		"another name": strings.Replace(exampleSigner, "Peter", "Piter", 1), "cut": exampleSigner[:60], "hex": strings.Repeat("ab", 32),

@@ -8,7 +8,7 @@ import (
 )
 
 // A note is valid for one truncation of one instance, and for nothing else.
-func TestANoteIsOfOneTruncation(t *testing.T) {
+func TestNoteBelongsToOneTruncation(t *testing.T) {
 	key := signer(t, "a")
 	said := record.Truncation{UpTo: 3, Hash: record.HashNote("h"), Count: 3, Revision: 2, Floor: record.HashNote("f")}
 	note, err := key.Sign(said.Text("wf-1"))

@@ -122,7 +122,7 @@ func TestStepsReview(t *testing.T) {
 }
 
 // Every difference from the file is a problem with its line.
-func TestWhatGoesOtherwise(t *testing.T) {
+func TestDifferencesAreReported(t *testing.T) {
 	for name, c := range map[string]struct{ step, says string }{
 		"outcome":          {`{action: submit, expect: {outcome: approve}}`, "expected approve, got reject by fields"},
 		"state":            {`{action: submit, data: {documentId: 1}, expect: {state: draft}}`, `expected the state "draft", got "reviewing"`},

@@ -170,7 +170,7 @@ func TestCaseOfAStart(t *testing.T) {
 	}
 }
 
-func TestStartEntersTheInitialStateWhereverItStands(t *testing.T) {
+func TestStartEntersTheInitialState(t *testing.T) {
 	d := parse(t, `{"name":"w","initialState":"b","states":{"a":{"final":true},"b":{"transitions":{"go":"a"}}}}`)
 	if c := caseOf(t, d, workflow.CaseInput{Operation: judge.Start}); c.Candidates[0].Target != "b" {
 		t.Errorf("candidates: %+v", c.Candidates)
@@ -314,7 +314,7 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-func TestCaseRefusesWhatDoesNotBelongTogether(t *testing.T) {
+func TestCaseRefusesInconsistentInput(t *testing.T) {
 	d := parse(t, guarded)
 	for name, change := range map[string]func(*workflow.CaseInput){
 		"unknown state":     func(in *workflow.CaseInput) { in.State = "nowhere" },
@@ -411,7 +411,7 @@ func BenchmarkCase(b *testing.B) {
 }
 
 // The case includes the parts of the definition that the model is shown.
-func TestCaseCarriesWhatTheModelIsShown(t *testing.T) {
+func TestCaseCarriesTheModelsInput(t *testing.T) {
 	t.Parallel()
 	d, err := workflow.Parse("w", []byte(`{"name":"w","description":"about w","initialState":"a","states":{
 		"a":{"description":"about a","transitions":{"go":{"target":"b","description":"about go","useLLM":true,"reference":"like this",

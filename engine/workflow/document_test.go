@@ -163,8 +163,8 @@ func TestCheckDocument(t *testing.T) {
 	}
 }
 
-// TestSizeIsWhatADefinitionTakes compares Size with the heap.
-func TestSizeIsWhatADefinitionTakes(t *testing.T) {
+// TestSizeCountsADefinition compares Size with the heap.
+func TestSizeCountsADefinition(t *testing.T) {
 	heap := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()

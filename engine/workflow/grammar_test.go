@@ -32,7 +32,7 @@ func asJSON(t testing.TB, name string, doc []byte) json.RawMessage {
 	return d.Document
 }
 
-func TestFormatSchemaAcceptsWhatParseAccepts(t *testing.T) {
+func TestFormatSchemaAcceptsParsedDocuments(t *testing.T) {
 	s := format(t)
 	docs := map[string]json.RawMessage{"everything": raw(everything), "guarded": asJSON(t, "guarded", []byte(guarded)), "hostile": raw(hostile)}
 	for name, doc := range examples(t) {
@@ -53,7 +53,7 @@ func TestFormatSchemaAcceptsWhatParseAccepts(t *testing.T) {
 // The schema rejects what the parser rejects because of its form: unknown and missing keys, wrong
 // kinds, wrong values. Other problems are visible only to a strict reader of text, and the schema
 // cannot describe hidden characters.
-func TestFormatSchemaRejectsWhatParseRejects(t *testing.T) {
+func TestFormatSchemaRejectsUnparsableDocuments(t *testing.T) {
 	s := format(t)
 	for _, c := range rejected {
 		rule, _, _ := strings.Cut(c.issues, " ")

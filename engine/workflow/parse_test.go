@@ -319,7 +319,7 @@ func TestParseErrorText(t *testing.T) {
 }
 
 // A workflow may be called like a file: its stored JSON is read as JSON.
-func TestParseReadsJSONWhateverItsName(t *testing.T) {
+func TestParseReadsJSONUnderAnyName(t *testing.T) {
 	doc := `{"name":"x.yaml","description":"\ud83d\ude00\/","initialState":"a","states":{"a":{"final":true}}}`
 	for _, source := range []string{"x.yaml", "x.json", "workflow.define", ""} {
 		if d, err := workflow.Parse(source, []byte(doc)); err != nil || d.Description != "😀/" {

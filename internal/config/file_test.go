@@ -108,7 +108,7 @@ func loadStrictly(path string) (*config.File, error) {
 	return f, err
 }
 
-func TestLoadTellsEveryMistake(t *testing.T) {
+func TestLoadReportsEveryMistake(t *testing.T) {
 	_, err := loadStrictly(write(t, "gavel.yaml", "evidnce: {}\nlisten: 1\n"))
 	var all document.Errors
 	if !errors.As(err, &all) || len(all) != 2 || all[1].Line != 2 {
@@ -122,7 +122,7 @@ func TestNoFileHasNoSections(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoFile(t *testing.T) {
+func TestSpecialFilesAreRefused(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if _, err := config.Load("gavel.yaml"); !errors.Is(err, fs.ErrNotExist) || strings.Count(err.Error(), "gavel.yaml") != 1 {
 		t.Errorf("missing: %v", err)

@@ -72,7 +72,7 @@ func TestAttackOnACommand(t *testing.T) {
 	}
 }
 
-func TestWhoMayAskForWhat(t *testing.T) {
+func TestRightsTable(t *testing.T) {
 	t.Parallel()
 	yes := true
 	marked := this(t, "print=fine")

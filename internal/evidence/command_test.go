@@ -158,7 +158,7 @@ func TestTimeout(t *testing.T) {
 
 // If a command succeeds but leaves a process that holds its output, the fetch has a result, and that process is
 // ended.
-func TestWhatIsLeftBehindIsEnded(t *testing.T) {
+func TestOrphanedProcessesAreEnded(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pid")
 	s := this(t, "orphan="+file)
@@ -170,7 +170,7 @@ func TestWhatIsLeftBehindIsEnded(t *testing.T) {
 }
 
 // A process in another session is out of reach, and the fetch does not wait for it.
-func TestWhatEscapesIsNotWaitedFor(t *testing.T) {
+func TestEscapedProcessesAreNotAwaited(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pid")
 	s := this(t, "escaped="+file)

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestTerminalCleansWhatComesFromOutside(t *testing.T) {
+func TestTerminalCleansForeignText(t *testing.T) {
 	t.Parallel()
 	type state string
 	hostile := "a\x1b[31mred\x07\x00\u009b2J\u202eevil\u2066\r\nnext\xff"

@@ -360,7 +360,7 @@ func TestLeans(t *testing.T) {
 }
 
 // A fit on groups that also occur among the test cases has a warning.
-func TestSharedGroupsAreTold(t *testing.T) {
+func TestSharedGroupsAreReported(t *testing.T) {
 	var cases []Case
 	var results []Result
 	for i := range 200 {

@@ -17,7 +17,7 @@ import (
 // goldenLine is a valid case.
 const goldenLine = `{"id":"a","group":"g","tags":["x"],"workflow":{"ref":"f.yaml#flow"},"state":"s","action":"do","context":{"k":{"id":1}},"data":{"text":"all done"},"history":[{"action":"go","state":"s"}],"expect":{"outcome":"approve","criteria":{"c1":"met"}},"label":{"source":"human","n_raters":2,"agreement":0.5},"split":"dev"}`
 
-func TestReadCasesTellsWhatIsWrong(t *testing.T) {
+func TestReadCasesReportsTheMistake(t *testing.T) {
 	tests := []struct{ name, old, now, rule, says string }{
 		{"good", "", "", "", ""},
 		{"a schema for editors", `{"id":"a"`, `{"$schema":"https://example.org/golden.json","id":"a"`, "", ""},

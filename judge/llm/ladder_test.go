@@ -249,7 +249,7 @@ func TestNothingLeftToDrop(t *testing.T) {
 	}
 }
 
-func TestNegotiationIsBoundedAndGoesOnLater(t *testing.T) {
+func TestNegotiationIsBoundedAndResumes(t *testing.T) {
 	t.Parallel()
 	p := &picky{t: t, refuses: []string{"response_format", "tools", "temperature", "seed", "max_tokens"}}
 	e := mustEndpoint(t, Model{ID: "m"}, Config{Doer: p})

@@ -49,7 +49,7 @@ func TestUnknownUsage(t *testing.T) {
 }
 
 // Unusable answers are included in the costs, also of earlier attempts.
-func TestStatsOfWhatWasInVain(t *testing.T) {
+func TestStatsCountWastedCalls(t *testing.T) {
 	t.Parallel()
 	price := 2.0
 	f := &fake{do: func(context.Context, int, Request) (Reply, error) {

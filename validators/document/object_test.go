@@ -88,7 +88,7 @@ func TestObjectReaderCollectsEverything(t *testing.T) {
 	}
 }
 
-func TestObjectReaderOfSomethingElse(t *testing.T) {
+func TestObjectReaderRefusesOtherTypes(t *testing.T) {
 	n, err := Parse("x.json", []byte(`[1]`), Limits{})
 	if err != nil {
 		t.Fatal(err)

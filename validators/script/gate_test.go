@@ -59,7 +59,7 @@ func FuzzGate(f *testing.F) {
 	})
 }
 
-func TestConfigRefusesWhatCannotWork(t *testing.T) {
+func TestConfigRefusesUnworkableSettings(t *testing.T) {
 	for name, c := range map[string]Config{
 		"workers": {Workers: -1}, "per caller": {Workers: 2, PerCaller: 3}, "queue": {Queue: -1}, "wait": {Wait: -1}, "soft": {Soft: -1}, "hard below soft": {Soft: 100e6, Hard: 150e6},
 		"total below hard": {Total: 100e6}, "tiny memory": {ScriptMemory: 1}, "worker below script": {WorkerMemory: 40 << 20},

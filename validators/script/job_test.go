@@ -70,7 +70,7 @@ func TestKilledCheckIsRetried(t *testing.T) {
 }
 
 // A schema's time, and workers lost before it has an outcome, do not count against the scripts after it.
-func TestScriptsBehindASchemaStartAfresh(t *testing.T) {
+func TestScriptsAfterASchemaStartAfresh(t *testing.T) {
 	t.Parallel()
 	p, err := NewPool(Config{})
 	if err != nil {

@@ -30,7 +30,7 @@ func indexAll(t testing.TB, s *sqlite.Store) {
 
 // The figures equal a recount of the decisions, whatever was written, removed and indexed, by any process and after
 // any number of restarts.
-func TestFiguresAreARecount(t *testing.T) {
+func TestFiguresEqualARecount(t *testing.T) {
 	storetest.SkipUnlessLong(t)
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {

@@ -15,7 +15,7 @@ import (
 )
 
 // A list page reads about as much in a large store as in a small one, for every kind of list.
-func TestListsReadOnlyWhatTheyShow(t *testing.T) {
+func TestListsReadOnlyTheirPage(t *testing.T) {
 	storetest.SkipUnlessLong(t)
 	const few, many = 1000, 300_000
 	small, large := fillStore(t, few), fillStore(t, many)
@@ -46,7 +46,7 @@ func TestListsReadOnlyWhatTheyShow(t *testing.T) {
 }
 
 // Reading a part of a history does not read the rest.
-func TestHistoriesReadOnlyWhatTheyGive(t *testing.T) {
+func TestHistoriesReadOnlyTheirPage(t *testing.T) {
 	pages := func(moves int) map[string]int {
 		s := openAt(t, newPath(t))
 		defer s.Close()

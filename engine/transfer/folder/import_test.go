@@ -114,7 +114,7 @@ func keys(f files) func(func(string) bool) {
 	}
 }
 
-func TestWhatAnImportedHistoryIs(t *testing.T) {
+func TestImportedHistoryIsMarked(t *testing.T) {
 	h := newHouse(t, "a")
 	h.bring(dfa(t, "documented").fs(), nil)
 	inst := h.load("wf-123")
@@ -145,7 +145,7 @@ func TestWhatAnImportedHistoryIs(t *testing.T) {
 }
 
 // An imported instance continues here like any other, and its past can be queried.
-func TestGoesOn(t *testing.T) {
+func TestNeedsMore(t *testing.T) {
 	h := newHouse(t, "a")
 	from := dfa(t, "documented")
 	h.bring(from.fs(), nil)
@@ -275,7 +275,7 @@ const guarded = `{"name":"guarded","initialState":"draft","mustPassThrough":{"do
 	"ready":{"transitions":{"finish":"done"}},
 	"done":{"final":true}}}`
 
-func TestVisitsCountOnlyWhenTheOperatorSays(t *testing.T) {
+func TestVisitsCountOnlyIfTheOperatorAllows(t *testing.T) {
 	from := files{
 		"definitions/guarded.json": guarded,
 		"wf-1.json":                `{"id":"wf-1","type":"guarded","state":"ready","context":{}}`,

@@ -14,7 +14,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/operation"
 )
 
-func TestEndOfInputAnswersWhatIsInFlight(t *testing.T) {
+func TestEndOfInputAnswersOpenCalls(t *testing.T) {
 	s := newSlow(newEngine(t))
 	w := serve(t, s)
 	w.hello("test")
@@ -64,7 +64,7 @@ func TestEndOfInputServesTheLastLine(t *testing.T) {
 	}
 }
 
-func TestStopCancelsWhatIsInFlight(t *testing.T) {
+func TestStopCancelsOpenCalls(t *testing.T) {
 	s := newSlow(newEngine(t))
 	w := serveFace(t, hurried(t, s))
 	w.hello("test")
@@ -77,7 +77,7 @@ func TestStopCancelsWhatIsInFlight(t *testing.T) {
 }
 
 // While the last answers are awaited, new requests are rejected.
-func TestStopRefusesWhatIsNew(t *testing.T) {
+func TestStopRefusesNewCalls(t *testing.T) {
 	s := newSlow(newEngine(t))
 	w := serve(t, s)
 	w.hello("test")
@@ -106,7 +106,7 @@ func TestStopRefusesWhatIsNew(t *testing.T) {
 }
 
 // A handler that never ends does not keep the server running.
-func TestEndsWhateverCallsDo(t *testing.T) {
+func TestEndsDespiteOpenCalls(t *testing.T) {
 	s := &deaf{Engine: newEngine(t), entered: make(chan struct{}, 1), release: make(chan struct{})}
 	w := serveFace(t, hurried(t, s))
 	w.hello("test")

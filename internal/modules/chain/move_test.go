@@ -139,9 +139,9 @@ func TestRightsAreAskedAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestRightsAreAskedBehindWaits: a principal that loses its rights while a step waits can do nothing more,
+// TestRightsAreCheckedAfterWaits: a principal that loses its rights while a step waits can do nothing more,
 // and gets no answer. The reviews are approved; only the first check of the rights succeeds.
-func TestRightsAreAskedBehindWaits(t *testing.T) {
+func TestRightsAreCheckedAfterWaits(t *testing.T) {
 	t.Parallel()
 	e := newWorkflows(t)
 	begun, err := e.Start(t.Context(), ann, engine.StartRequest{Type: "paper"})
@@ -182,9 +182,9 @@ func TestRightsAreAskedBehindWaits(t *testing.T) {
 	}
 }
 
-// TestRightsGoneBehindAMove: if a run loses its rights while its move waits for approval, the record and
+// TestRightsRevokedAfterAMove: if a run loses its rights while its move waits for approval, the record and
 // the steps still show that the approved move was made.
-func TestRightsGoneBehindAMove(t *testing.T) {
+func TestRightsRevokedAfterAMove(t *testing.T) {
 	t.Parallel()
 	e := newWorkflows(t)
 	var revoked atomic.Bool

@@ -229,7 +229,7 @@ func TestTool(t *testing.T) {
 	}
 }
 
-func TestToolIsReadOnlyWhereTheOperatorSaysSo(t *testing.T) {
+func TestToolIsReadOnlyIfTheOperatorSaysSo(t *testing.T) {
 	t.Parallel()
 	yes := true
 	s := evidence.Source{Upstream: &evidence.Tool{Server: "shop", Name: "words"}}

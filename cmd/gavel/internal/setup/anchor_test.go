@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-func TestAnchorFilesSurviveWhatWasCutShort(t *testing.T) {
+func TestAnchorFilesSurviveTruncation(t *testing.T) {
 	t.Parallel()
 	key, err := record.GenerateSigner("test")
 	if err != nil {

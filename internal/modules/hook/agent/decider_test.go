@@ -476,9 +476,9 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-// TestWorkingFolderElsewhere: after changing the working folder, a session remains in the project in which
+// TestWorkingFolderOutsideTheProject: after changing the working folder, a session remains in the project in which
 // it began.
-func TestWorkingFolderElsewhere(t *testing.T) {
+func TestWorkingFolderOutsideTheProject(t *testing.T) {
 	t.Parallel()
 	b := newDeciderBench(t, releaseRules)
 	b.answer(b.event(agent.PhaseStart), agent.Neutral, `is in "open"`)

@@ -21,9 +21,9 @@ var testInstallation = agent.Installation{
 	Program: "/opt/gavel bin/gavel", Args: []string{"--config", "/home/ada/it's here/gavel.yaml"}, Limit: time.Minute, FailClosed: true,
 }
 
-// TestInstallKeepsWhatIsThere: each file in testdata/install contains settings of the client that its name
+// TestInstallKeepsOtherSettings: each file in testdata/install contains settings of the client that its name
 // begins with.
-func TestInstallKeepsWhatIsThere(t *testing.T) {
+func TestInstallKeepsOtherSettings(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/install/*.before")
 	if err != nil || len(files) == 0 {

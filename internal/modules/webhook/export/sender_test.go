@@ -427,7 +427,7 @@ func TestAKilledProcess(t *testing.T) {
 }
 
 // A cursor that is moved while its reader works takes effect: events are sent again, with the same ids.
-func TestAMovedCursor(t *testing.T) {
+func TestMovedCursorIsHonoured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, r := newBench(t), &receiver{}
 		one := b.start()
@@ -478,7 +478,7 @@ func TestAnEventDuringAMoveOfTheCursor(t *testing.T) {
 }
 
 // When the sender ends, messages in flight may arrive for a while.
-func TestTheEnd(t *testing.T) {
+func TestEndIsFinal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		one, two := b.start(), b.start()
