@@ -49,7 +49,7 @@ func (n RunNote) String() string {
 
 // RunState is the current state of a run.
 type RunState struct {
-	RunView // without what must be masked for some callers
+	RunView // without values that must be masked for some callers
 	// Result is set once the run is done or failed.
 	Result *Result
 	queue  queuePlace
