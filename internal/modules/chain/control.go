@@ -53,7 +53,7 @@ type RunState struct {
 	// Result is set once the run is done or failed.
 	Result *Result
 	queue  queuePlace
-	swept  bool // its tables were deleted, and RunView is all of its record
+	swept  bool // its rows were deleted, so RunView comes from the store's record
 }
 
 // ErrUnknownRun reports that the run does not exist.

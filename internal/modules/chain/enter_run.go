@@ -52,7 +52,7 @@ func withoutContext(e *Entry) *Entry {
 	return &kept
 }
 
-// hasRun reports whether a run was ever started, even if its tables have been deleted.
+// hasRun reports whether a run was ever started, even if its rows have been deleted.
 func (s *Service) hasRun(ctx context.Context, run string) (bool, error) {
 	_, err := s.config.Runs.Get(ctx, run)
 	if err == nil {
