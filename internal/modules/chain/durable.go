@@ -163,8 +163,8 @@ func (r *Runs) findSaved(ctx context.Context, owner string) (run string, saved m
 const maxFailures = 5
 
 // interpret is the DBOS workflow that executes runs. Returning an error to DBOS would end the run
-// permanently. A transient error is therefore returned as a conflict of ids, and reclaim continues the run
-// in a new execution.
+// permanently. A transient error is therefore returned as a conflict of ids, and requeueStrays continues
+// the run in a new execution.
 func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (string, error) {
 	run, err := dbos.GetWorkflowID(ctx)
 	if err != nil {

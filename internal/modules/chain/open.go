@@ -131,7 +131,7 @@ type Runs struct {
 	awaited      map[string]string                     // runs that wait for a signal or an answer, by its id
 	waiters      map[string]map[chan struct{}]struct{} // by run; notified when the run changes
 	failures     map[string]int                        // by run: how often it could not continue here
-	strays       []string                              // see reclaim
+	strays       []string                              // see requeueStrays
 	workflows    map[string]*workflow.Definition       // workflows of chains, by the hash of the chain
 	suspended    map[string]*suspendedRun              // suspended runs that this process knows of
 	stateChanges chan struct{}                         // holds a value when live states have changed
