@@ -12,8 +12,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// maxCrashes limits how often in a row a run is adopted because its process ended before any step of the run
-// did. After that the run is paused, because it may be the cause of the crashes.
+// maxCrashes limits how many times in a row a run is adopted after its process died before any step of the
+// run ended. Then the run is paused, because it may be the cause of the crashes.
 const maxCrashes = 20
 
 // adoptPage is how many runs are adopted per query.
@@ -76,8 +76,9 @@ func (r *Runs) adoptFrom(ctx context.Context, s *session, executor string) error
 	}
 }
 
-// requeueFrom re-enqueues up to adoptPage runs of an executor that has ended, and returns how many. If
-// surprised, the executor died without closing, and the interrupted runs are counted.
+// requeueFrom re-enqueues up to adoptPage runs of an executor that has ended, and returns how many.
+// surprised reports that the executor died without closing. The crash is then counted for the runs that it
+// interrupted.
 func (r *Runs) requeueFrom(ctx context.Context, s *session, executor string, surprised bool) (int, error) {
 	c, done := s.within(ctx)
 	defer done()

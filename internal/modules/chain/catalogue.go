@@ -85,7 +85,7 @@ func (c *catalogue) listFiles(file *config.File) []string {
 	if s, err := ParseSettings(file.Section(sectionChains)); err == nil && s != nil {
 		patterns = s.Definitions
 	}
-	files, _ := chainFiles(patterns) // a file that has gone is only left out
+	files, _ := chainFiles(patterns) // files that no longer exist are omitted
 	return append([]string{upstream.PinsPath(file.Path())}, files...)
 }
 

@@ -135,7 +135,7 @@ type Conditional struct {
 // Handler names the step that runs after another step has failed.
 type Handler struct {
 	Step string
-	// Arguments replace the step's own; nil keeps these.
+	// Arguments replace the step's own; nil keeps them.
 	Arguments template
 	Stops     bool // the run ends as done once the handler's step has succeeded
 	path      string
@@ -165,8 +165,8 @@ const (
 	MaxTasks = 100
 	// MaxIterations is the maximum number of iterations of a loop, and of items of a forEach.
 	MaxIterations = 10_000
-	// MaxCommands is the maximum number of calls, tests and waits in a run. After a kill, the outcome of
-	// each is read again.
+	// MaxCommands is the maximum number of calls, tests and waits in a run. A run that continues after a kill
+	// reads the outcome of each again.
 	MaxCommands = 100_000
 	// MaxPassed is the maximum number of steps and iterations in a run, including those without calls.
 	MaxPassed = 5 * MaxCommands

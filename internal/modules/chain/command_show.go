@@ -138,7 +138,7 @@ func printOutput(out *term.Terminal, output json.RawMessage) {
 }
 
 // watchRun prints the steps of a run to standard error as they end, and its output once it has ended. A run
-// that is not done is an error. Once the run was seen, a failed request is repeated.
+// that is not done is an error. Once the run has been seen, a request that fails temporarily is repeated.
 func watchRun(ctx context.Context, con *module.Console, at operation.Caller, id string, asJSON bool, again string) error {
 	w := runWatch{again: again, at: at, id: id, lines: newStepLines(con.Err), shown: map[string]bool{}}
 	defer w.lines.close()

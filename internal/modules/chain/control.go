@@ -49,11 +49,11 @@ func (n RunNote) String() string {
 
 // RunState is the current state of a run.
 type RunState struct {
-	RunView // without what must be masked for some callers
+	RunView // without values that must be masked for some callers
 	// Result is set once the run is done or failed.
 	Result *Result
 	queue  queuePlace
-	swept  bool // its tables were deleted, and RunView is all of its record
+	swept  bool // its rows were deleted, so RunView comes from the store's record
 }
 
 // ErrUnknownRun reports that the run does not exist.

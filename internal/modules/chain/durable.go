@@ -137,8 +137,8 @@ func newRunID() string { return "run-" + uuid.Must(uuid.NewV7()).String() }
 // chainOwner returns the key to which saved variables belong.
 func chainOwner(chain, principal string) string { return chain + "\n" + principal }
 
-// findSaved returns the last successful run of a chain and principal and its saved variables; run is "" if
-// there is none.
+// findSaved returns the last successful run of an owner (see chainOwner), and the variables that it saved.
+// If there is none, run is "".
 func (r *Runs) findSaved(ctx context.Context, owner string) (run string, saved map[string]any, err error) {
 	page := 1 // it is usually the last run that ended
 	for offset := 0; ; {
@@ -162,8 +162,9 @@ func (r *Runs) findSaved(ctx context.Context, owner string) (run string, saved m
 // maxFailures limits how often a process retries a run whose records could not be read or written.
 const maxFailures = 5
 
-// interpret is the only workflow. Returning an error to DBOS would end the run permanently. A transient
-// error is therefore returned as a lost conflict, and reclaim continues the run in a new execution.
+// interpret is the DBOS workflow that executes runs. Returning an error to DBOS would end the run
+// permanently. A transient error is therefore returned as a conflict of ids, and requeueStrays continues
+// the run in a new execution.
 func (r *Runs) interpret(ctx dbos.Context, s *session, raw string) (string, error) {
 	run, err := dbos.GetWorkflowID(ctx)
 	if err != nil {
@@ -195,7 +196,7 @@ var errDamaged = errors.New("the record of the run is damaged")
 // the result.
 var errFailed = errors.New("the run failed; its output has the reason")
 
-// isRecoverable reports whether an error that ended an execution may not recur in another one.
+// isRecoverable reports whether another execution may succeed after an error that ended this one.
 func isRecoverable(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
@@ -287,7 +288,7 @@ func (x *execution) finish(begun recordedRun, ended *Result) (string, error) {
 		return "", err
 	}
 	result := *ended
-	if x.config.Ledger == nil { // a ledger would seal it
+	if x.config.Ledger == nil { // with a ledger, it is sealed instead
 		result.Err = x.record.maskError(result.Err)
 	}
 	out, err := json.Marshal(result)
@@ -350,7 +351,7 @@ func (r *Runs) readRow(x *execution, under *control) error {
 	return nil
 }
 
-// execution is a run in this process, since it was started or taken up here.
+// execution is one execution of a run in this process. It begins when the run is started or taken up here.
 type execution struct {
 	*Runs
 	session   *session
@@ -392,7 +393,7 @@ type arrival struct {
 	err     error
 }
 
-// start begins a command. It numbers the DBOS steps in the order of the commands, so that they get the same
+// start begins a command. It creates the DBOS steps in the order of the commands, so that they get the same
 // numbers when the run is taken up.
 func (x *execution) start(c Command) error {
 	if err := x.waitWhilePaused(c); err != nil {
@@ -605,7 +606,8 @@ func (x *execution) choose() (int, error) {
 	return dbos.RunAsStep(x.ctx, func(step context.Context) (int, error) { return id, x.confirm(step) }, dbos.WithStepName(name))
 }
 
-// await waits until a command has an outcome, or any if id is 0, and returns its id.
+// await waits until the command id has an outcome, and returns its id. If id is 0, it waits for any
+// command.
 func (x *execution) await(id int) (int, error) {
 	for {
 		for other, c := range x.commands {

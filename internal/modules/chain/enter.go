@@ -19,21 +19,22 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// EntryCursor is the log position up to which every entered state has started its chain.
+// EntryCursor is the name of a cursor in the log. Up to its position, no entered state has a chain left to
+// start.
 const EntryCursor = "chains:entries"
 
-// jobEntries is a job that one process of a store does at a time.
+// jobEntries is the name of a job that only one process of a store does at a time.
 const jobEntries = "chain entries"
 
 const (
-	// maxEntries limits the entries that are being started or retried; above it no more are read.
+	// maxEntries limits the entries that are being started or retried. At the limit, no more are read.
 	maxEntries = 1000
 	// entryPatience is how long starting the run of an entry is retried.
 	entryPatience = 10 * time.Minute
 )
 
 // EntryRun returns the id of the run of an entry. It is derived from the instance and revision, so an entry
-// has one run, however often and by whichever process it is started.
+// has only one run, no matter how often or by which process it is started.
 func EntryRun(instance string, revision int64) string {
 	id := entryPrefix + instance + "-" + strconv.FormatInt(revision, 10)
 	if runID.MatchString(id) {
@@ -181,7 +182,7 @@ type entryTerm struct {
 }
 
 // RunEntries starts the runs of entries whenever this process is the leader, until ctx ends. The next
-// leader begins at the cursor again; the same entry still starts one run.
+// leader begins at the cursor again, but an entry still gets only one run.
 func (s *Entries) RunEntries(ctx context.Context, runs EntryStarter) {
 	warn := func(err error) {
 		s.Log.WarnContext(ctx, "cannot start the chains of workflow states; trying again", "cause", err)
@@ -203,8 +204,8 @@ func (s *Entries) RunEntries(ctx context.Context, runs EntryStarter) {
 	})
 }
 
-// findPosition returns the position of the cursor. A missing cursor is created at the end of the log. Of the
-// earlier entries, it starts only the chains that instances still wait for.
+// findPosition returns the position of the cursor. A missing cursor is created at the end of the log. In
+// that case, the only earlier entries whose chains are started are those that instances still wait for.
 func (p *entryTerm) findPosition(ctx context.Context) (int64, error) {
 	all, err := p.Cursors.Cursors(ctx)
 	if err != nil {

@@ -76,8 +76,8 @@ func parseOnEnter(r *workflow.StateReader) any {
 	return o
 }
 
-// findAwaitedChain returns the chain that must end before anything else moves an instance. A run that is not
-// settled counts as an open call, so an awaited chain has not begun.
+// findAwaitedChain returns the chain that must end before anything else moves an instance. A run that is
+// not settled counts as an open call, so a chain that is awaited here has not begun.
 func findAwaitedChain(value any, s *workflow.State, f workflow.Facts) *workflow.Hold {
 	o, ok := value.(*OnEnter)
 	if !ok || !o.Wait || s.Final || f.CallsMade(o.gate(s.Name)) > 0 {
@@ -141,7 +141,7 @@ func checkEnterCycles(d *workflow.Definition, operator bool, report func(path, f
 		for _, action := range []string{o.OnSuccess, o.OnFailure} {
 			if t := d.States[name].Transitions[action]; t != nil {
 				for _, target := range t.Targets() {
-					if target != name { // a state is entered from another one
+					if target != name { // a move to the same state does not enter it
 						out = append(out, target)
 					}
 				}

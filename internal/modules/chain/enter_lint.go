@@ -14,9 +14,9 @@ import (
 const RuleUnknownChain = "unknown-chain"
 
 // CheckEntries checks the chains that the states of workflows start, and returns the issues by the name of
-// the workflow. It reports unknown chains, inputs that they do not accept or that would expose the
-// workflow's sensitive values, and chains that lead back to a state that starts them. It cannot see cycles
-// through workflows that are not in the list.
+// the workflow. It reports unknown chains, and chains that lead back to a state that starts them. It also
+// reports inputs that a chain does not accept, or that would expose the workflow's sensitive values. It
+// cannot see cycles through workflows that are not in the list.
 func CheckEntries(workflows []*workflow.Definition, chains map[string]*Definition) map[string][]Issue {
 	c := entryChecker{workflows, chains, map[string][]Issue{}}
 	for _, w := range workflows {

@@ -42,7 +42,8 @@ type EntryLog struct {
 // entersState lists the kinds of events that may put an instance into a state that it was not in.
 var entersState = []record.Kind{record.Started, record.Advanced, record.RolledBack, record.Undone, record.Redone, record.Migrated, record.Imported}
 
-// List returns at most limit entries after a position of the log, and the position up to which it has looked.
+// List returns at most limit entries after a position of the log. upTo is the position up to which it has
+// read.
 //
 // A start enters a state, and so does a move from another state. Events that restore the past enter
 // nothing, unless the restored state waits for a chain that never ran.
@@ -88,7 +89,7 @@ func isDamage(err error) bool {
 		errors.Is(err, store.ErrDamaged) || errors.Is(err, record.ErrMalformed)
 }
 
-// find returns the entry that an event makes, or nil.
+// find returns the entry that an event represents, or nil.
 func (l EntryLog) find(ctx context.Context, at store.PlacedEvent) (*Entry, error) {
 	ev := at.Event
 	if !slices.Contains(entersState, ev.Kind) || ev.Kind == record.Advanced && ev.From == ev.To {
@@ -157,9 +158,9 @@ type callRecorder interface {
 	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
 }
 
-// beginEntry records that the run of an entry is in progress, as a call of the instance; while it is,
-// nothing else moves the instance. p owns the instance. beginEntry is idempotent. If the instance has left
-// the state in the meantime, the call is refused, and the refusal is recorded.
+// beginEntry records that the run of an entry is in progress, as a call of the instance; until the call
+// ends, nothing else moves the instance. p owns the instance. beginEntry is idempotent. If the instance has
+// left the state in the meantime, the call is refused, and the refusal is recorded.
 func beginEntry(ctx context.Context, calls callRecorder, p engine.Principal, run string, entry Entry) (engine.CallResult, error) {
 	o := entry.OnEnter
 	return calls.BeginCall(ctx, p, engine.CallRequest{
@@ -168,9 +169,9 @@ func beginEntry(ctx context.Context, calls callRecorder, p engine.Principal, run
 	})
 }
 
-// settleEntry records how the run of an entry ended, together with the action that follows, which is
-// judged by the layers without a model. It is idempotent, and needs no earlier beginEntry. It does nothing
-// if the state does not wait and no action follows such an end.
+// settleEntry records how the run of an entry ended, together with the action that follows. That action is
+// judged only by the layers that use no model. settleEntry is idempotent, and needs no earlier beginEntry.
+// It does nothing if the state does not wait and no action follows this outcome.
 func settleEntry(ctx context.Context, calls callRecorder, p engine.Principal, run string, entry Entry, done bool) error {
 	action, outcome := entry.OnEnter.OnSuccess, engine.CallOK
 	if !done {
@@ -187,7 +188,7 @@ func settleEntry(ctx context.Context, calls callRecorder, p engine.Principal, ru
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(now.Calls, func(c engine.CallSummary) bool { return c.CallID != begun.CallID && !c.Unknown }) { // it would make the action be refused
+	if slices.ContainsFunc(now.Calls, func(c engine.CallSummary) bool { return c.CallID != begun.CallID && !c.Unknown }) { // it would cause the action to be refused
 		return &engine.Error{Code: engine.CodeBusy, Message: fmt.Sprintf("Another call of %s is open.", entry.Instance), Hint: "Wait for its answer."}
 	}
 	_, err = calls.SettleCall(ctx, p, engine.SettleRequest{ID: entry.Instance, CallID: begun.CallID, Outcome: outcome})

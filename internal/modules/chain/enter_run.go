@@ -52,7 +52,7 @@ func withoutContext(e *Entry) *Entry {
 	return &kept
 }
 
-// hasRun reports whether a run was ever started, even if its tables have been deleted.
+// hasRun reports whether a run was ever started, even if its rows have been deleted.
 func (s *Service) hasRun(ctx context.Context, run string) (bool, error) {
 	_, err := s.config.Runs.Get(ctx, run)
 	if err == nil {
@@ -70,8 +70,8 @@ func (s *Service) hasRun(ctx context.Context, run string) (bool, error) {
 	return true, nil
 }
 
-// endEntry applies the consequences of the end of an entry's run, and retries until the store accepts them.
-// A permanent rejection is only logged: the run has ended anyway.
+// endEntry settles the entry of a run that has ended (see settleEntry), and retries until the store accepts
+// that. A permanent rejection is only logged, because the run has ended anyway.
 func (x *execution) endEntry(begun recordedRun, result *Result) error {
 	if begun.Entry == nil || x.record.ledger == nil {
 		return nil
@@ -90,8 +90,8 @@ func (r *Runs) settleEntry(ctx context.Context, begun recordedRun, done bool) er
 	return settleEntry(ctx, r.config.Ledger, begun.Principal, EntryRun(begun.Entry.Instance, begun.Entry.Revision), *begun.Entry, done)
 }
 
-// cancelEntry applies the consequences of cancelling an entry's run. It is called before the run is
-// cancelled, so that the caller can retry if it fails.
+// cancelEntry settles the entry of a run that is about to be cancelled, as failed. It is called before the
+// run is cancelled, so that the caller can retry if it fails.
 func (r *Runs) cancelEntry(ctx context.Context, run string) error {
 	if !strings.HasPrefix(run, entryPrefix) || r.config.Ledger == nil {
 		return nil

@@ -255,9 +255,9 @@ var isTransient = map[upstream.Code]bool{
 // maxServerText limits how many bytes of a server's message an error repeats.
 const maxServerText = 2 << 10
 
-// readReply extracts the output from a result: the structured content or else the text of a tool, the text
-// of a resource, the messages of a prompt. Several parts, or parts of other types, become a list. When the
-// output is used as text, it is the text of its parts.
+// readReply extracts the output from a result. For a tool, that is the structured content, or else the
+// text. For a resource it is the text, and for a prompt the messages. Several parts, or a part without
+// text, stay a list. Where the output is used as text, the text of its parts is used.
 func (d Executor) readReply(c Command, result any) Outcome {
 	reply, ok := result.(map[string]any)
 	if !ok {

@@ -51,7 +51,7 @@ type chains struct {
 }
 
 // extend adds the chains of a configuration file to a system. A program that makes one request and exits
-// uses the runs of the servers over the store.
+// uses the runs of the servers that share the store.
 func extend(setup module.Setup) *module.Extension {
 	c := &chains{log: setup.Log, onDemand: setup.OnDemand, file: setup.File, stop: func() {}}
 	c.section.Store(&chainSection{Settings: &Settings{}})
@@ -210,7 +210,7 @@ func (c *chains) openControl(ctx context.Context) (err error) {
 	return nil
 }
 
-// findRemote passes requests to the process that executes the runs.
+// findRemote opens the runs so that requests go to the process that executes them.
 func (c *chains) findRemote(ctx context.Context) error {
 	runs, err := OpenControl(ctx, c.config)
 	if err != nil {
@@ -220,7 +220,7 @@ func (c *chains) findRemote(ctx context.Context) error {
 	return nil
 }
 
-// use makes the operations use runs.
+// use makes the operations use runs, and returns their Service.
 func (c *chains) use(runs *Runs) *Service {
 	service := NewService(ServiceConfig{Runs: runs, Engine: c.sys.Engine, Chains: c.list, OpenRuns: func() int { return c.section.Load().OpenRuns }, ActsFor: c.actsFor})
 	c.service.Store(service)
@@ -268,8 +268,8 @@ func (c *chains) close() {
 	})
 }
 
-// isRepeatable reports whether a tool may run twice: the operator declared it, or its gate prevents a
-// second call.
+// isRepeatable reports whether a tool may run twice, because the operator declared it repeatable or its
+// gate prevents a second call.
 func (c *chains) isRepeatable(server, tool string) bool {
 	if c.section.Load().IsRepeatable(server, tool) {
 		return true
@@ -281,7 +281,8 @@ func (c *chains) isRepeatable(server, tool string) bool {
 }
 
 // rights returns the current rights of the principal for which a command is done:
-//   - A principal with stored tokens needs a valid one, as when the run began.
+//   - A principal with stored tokens needs a valid one, with the role and workflows that it had when the
+//     run began.
 //   - For a principal named by an issuer, the configuration must still name the issuer. Issuer tokens are
 //     not stored, so nothing more can be checked.
 //   - For the run of a schedule, or of a chain that acts for the configured principal (chains.runAs), the

@@ -24,8 +24,8 @@ type RunStep struct {
 }
 
 // steps returns the ended executions of a run in the order of their start, beginning at record first. next
-// is the number of records before the first gap: later calls start there to find new ones. Only errors of
-// the executions are kept in memory, because all outputs may be gigabytes.
+// is the number of records before the first gap: later calls start there to find new ones. Outputs are not
+// kept in memory, because together they may be gigabytes.
 func (r *Runs) steps(ctx context.Context, run string, first int) (out []RunStep, next int, err error) {
 	next = first
 	for offset, last := first, -1; ; offset += resultPage {

@@ -170,8 +170,8 @@ func (m *Machine) runStep(t *task, sc *scope, s *Step, arguments template, prefi
 	return output, nil
 }
 
-// maxJoined limits the message of a failure combined with those of its handlers, in bytes: it can double
-// with each handler that has two handlers of its own.
+// maxJoined limits the message of a failure combined with those of its handlers, in bytes. Without a limit,
+// it could double with each handler that has two handlers of its own.
 const maxJoined = 16 << 10
 
 // handle runs the handlers of a failed step until one succeeds; its output becomes the output of the step.

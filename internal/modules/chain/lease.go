@@ -49,8 +49,8 @@ func (l *executorLease) isHeld(now time.Time) bool {
 	return elapsed < l.length-l.length/10
 }
 
-// confirm returns the lease while it is held. If that is uncertain, it waits for the next renewal. It
-// returns errLeaseLost or the error of ctx.
+// confirm returns the lease while it is held. If that is uncertain, it waits for the next renewal. The
+// error is errLeaseLost or that of ctx.
 func (l *executorLease) confirm(ctx context.Context) (*store.Lease, error) {
 	if l == nil {
 		return nil, ctx.Err()
@@ -102,13 +102,13 @@ func (l *executorLease) renew(ctx context.Context) (lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case err == nil && (again.Number == l.lease.Number || again.Number == l.lease.Number+1): // one more if it had expired and no one took it
+	case err == nil && (again.Number == l.lease.Number || again.Number == l.lease.Number+1): // one higher if it had expired and no one took it
 		l.lease, l.asked = again, asked
 		close(l.renewed)
 		l.renewed = make(chan struct{})
 		return false
 	case err == nil:
-		l.lease = again // end returns it
+		l.lease = again // so that end releases it
 	case !errors.Is(err, store.ErrLeaseTaken):
 		return false // the store is unreachable
 	}

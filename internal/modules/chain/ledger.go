@@ -26,7 +26,7 @@ const recorder = "gavel:chains"
 
 func init() { engine.AddRecorder(recorder, WorkflowPrefix) }
 
-// NewLedger returns the records of runs that an engine keeps.
+// NewLedger returns a Ledger that records runs with an engine.
 func NewLedger(e *engine.Engine) *engine.Recorder { return e.Recorder(recorder) }
 
 // Ledger records each run as an instance; *engine.Recorder implements it.
@@ -98,7 +98,7 @@ func (d *Definition) Workflow() (*workflow.Definition, error) {
 }
 
 // runRecord is the record of one run, as used by its execution. Without a ledger it writes nothing, but
-// still knows the sensitive values.
+// still tracks the sensitive values.
 type runRecord struct {
 	ledger     Ledger // may be nil
 	run        string
@@ -113,10 +113,10 @@ type runRecord struct {
 	// secrets are the documents whose sensitive values must not appear in any text.
 	secrets []json.RawMessage
 	scrub   func(string) string
-	// fence returns a context that allows the execution to write now.
+	// fence returns the context for a write to the store, or an error if the execution may not write now.
 	fence func(context.Context) (context.Context, error)
-	// known are ends of commands that an earlier execution recorded in DBOS, and that the store may not
-	// have yet.
+	// known holds the entries of outcomes that an earlier execution recorded in DBOS. The store may not have
+	// them yet.
 	known []recordEntry
 }
 
@@ -126,8 +126,8 @@ type recordEntry struct {
 	data        json.RawMessage
 }
 
-// beginRecord creates the record of a new run, so that its starter sees a rejection by the store. If the
-// store is unreachable, the run waits for it.
+// beginRecord creates the record of a new run, so that the caller that starts the run sees a rejection by
+// the store. A temporary error is ignored: the run itself waits for the store.
 func (r *Runs) beginRecord(ctx context.Context, run string, req StartRequest, input map[string]any) error {
 	l, err := r.newRecord(run, req.Principal, req.Definition)
 	if err != nil {
@@ -273,14 +273,14 @@ func (l *runRecord) writeKnown(ctx context.Context) error {
 	return nil
 }
 
-// maxKnown limits the entries held back.
+// maxKnown limits the number of known entries that are not written yet.
 const maxKnown = 1000
 
 // writeKnown writes the known entries of the record. It ends the run if the store rejects them.
 func (x *execution) writeKnown() error { return x.cancelRejected(x.record.writeKnown(x.stopped)) }
 
-// dropKnown is called when a recorded step is found that began after everything that has ended: the store
-// therefore has those entries.
+// dropKnown discards the known entries. It is called when a recorded step is found that began after all
+// these commands had ended, so the store already has their entries.
 func (l *runRecord) dropKnown() {
 	if l.origin == nil { // a redriven run copies steps that the store has only for the original run
 		l.known = nil
@@ -320,7 +320,7 @@ func (l *runRecord) end(ctx context.Context, c Command, o Outcome, known bool) e
 		what["status"] = "asked"
 	case o.Err != nil:
 		what["status"], what["error"] = "failed", l.describeError(o.Err)
-	case c.Op != OpAsk: // the answer is already recorded
+	case c.Op != OpAsk: // the answer to an OpAsk is already recorded
 		what["output"] = l.shorten(o.Value)
 		l.learn(map[string]any{"steps": map[string]any{c.Step: map[string]any{"output": o.Value}}})
 	}
@@ -357,8 +357,8 @@ func (l *runRecord) describeError(e *StepError) map[string]any {
 	return map[string]any{"code": e.Code, "message": message, "step": e.Step}
 }
 
-// shorten returns a value as it is recorded. A value that is too long or that no instance may hold becomes
-// its digest and size.
+// shorten returns a value as it is recorded. A value that is too long, or that an instance may not hold, is
+// replaced by its digest and size.
 func (l *runRecord) shorten(value any) any {
 	if l.ledger == nil {
 		return value
@@ -529,7 +529,7 @@ func (r *Runs) recordNote(ctx context.Context, run, key, action string, n RunNot
 	}
 	err = r.config.Ledger.RecordStep(ctx, engine.StepRecord{Run: run, Key: key, Action: action, Data: raw, Why: why})
 	if engine.CodeOf(err) == engine.CodeInstanceEnded {
-		return nil // the run notices
+		return nil // the run notices that its record has ended
 	}
 	return err
 }

@@ -13,8 +13,8 @@ import (
 
 // LintOptions are the parts of the configuration that Lint uses.
 type LintOptions struct {
-	// Servers are the pinned items of each configured server. If nil, they are unknown and their rules are
-	// skipped.
+	// Servers are the pinned items of each configured server. If nil, they are unknown, and the rules about
+	// them are skipped.
 	Servers map[string]ServerItems
 	// Writer returns the tool that writes the resources of a server; nil means there are none.
 	Writer func(server string) (Writer, bool)
@@ -96,12 +96,12 @@ type linter struct {
 	issues  []Issue
 }
 
-// eachStep makes a check of the chain from one of each step.
+// eachStep turns a check of one step into a check of every step of the chain.
 func eachStep(check func(*linter, *Step)) func(*linter) {
 	return func(l *linter) { l.visitSteps(func(s *Step) { check(l, s) }) }
 }
 
-// eachUse makes a check of the chain from one of each reference.
+// eachUse turns a check of one reference into a check of every reference in the chain.
 func eachUse(check func(*linter, use)) func(*linter) {
 	return func(l *linter) {
 		for _, u := range l.uses {
@@ -212,8 +212,8 @@ func checkCycles(l *linter) {
 	})
 }
 
-// findWay returns the shortest way from a node to one that matches, with both, or nil. It has at least one
-// step.
+// findWay returns the shortest path from a node to one that matches, including both, or nil if there is
+// none. The path has at least one edge.
 func findWay[T comparable](from T, next func(T) []T, matches func(T) bool) []T {
 	before := map[T]T{}
 	for queue := []T{from}; len(queue) > 0; queue = queue[1:] {

@@ -63,8 +63,7 @@ func (l *linter) listUses() (uses []use) {
 	return uses
 }
 
-// listHandlers returns the steps that run when another has failed, without those that only conditionals
-// name.
+// listHandlers returns the steps that run after a failure. It omits steps that only conditionals name.
 func (l *linter) listHandlers() map[*Step]bool {
 	out := map[*Step]bool{}
 	for _, n := range l.listStepRefs() {

@@ -29,14 +29,14 @@ const (
 type Command struct {
 	// ID is the number of the command in its run.
 	ID int
-	// Key identifies the execution in the run: steps, iterations and attempts. It is unique. The caller of
-	// the machine replaces the key of a wait by the key of its signal; Execution keeps the original.
+	// Key identifies the execution in the run: steps, iterations and attempts. It is unique. The caller of the
+	// machine replaces the key of a wait with the key of its signal; Execution keeps the original.
 	Key       string
 	Execution string
 	Op        Op
 	// Step is the id of the step.
 	Step string
-	// Repeatable reports that the command may be done twice.
+	// Repeatable reports whether the command may be performed twice.
 	Repeatable bool
 	// Server, Kind and Name identify what is called. Name is the model for a completion, and the workflow
 	// for a move.
@@ -45,8 +45,8 @@ type Command struct {
 	Name   string
 	// Arguments are the arguments of a call or move, the messages of a completion, or the data of a script.
 	Arguments any
-	// Input is what a server asks for during a call. In OpAsk it holds the question for a person, and in
-	// the continued call the answer.
+	// Input is what a server asks for during a call. In OpAsk it holds the question for a person. In the
+	// continued call it holds the answer.
 	Input *Input
 	// Source is the script of a test.
 	Source string
@@ -60,8 +60,8 @@ type Command struct {
 	Rest time.Duration
 	// Keep lists the parts of the value to keep; none keeps everything.
 	Keep []string
-	// Run and Principal are set by the caller of the machine: the run, and the principal the command is
-	// done for. Chain is set if the operator configured that principal for the chain.
+	// The caller of the machine sets Run, the id of the run, and Principal, for which the command is
+	// performed. It sets Chain if the operator configured that principal for the chain.
 	Run       string
 	Principal engine.Principal
 	Chain     string
@@ -77,7 +77,7 @@ type Outcome struct {
 	// wrapped the value in an object, as its member "result".
 	Text    string `json:"text,omitempty"`
 	Wrapped bool   `json:"wrapped,omitempty"`
-	// Began is when the execution began, if that was before its record began.
+	// Began is when the execution began, if its record began later.
 	Began time.Time `json:"began,omitzero"`
 }
 
@@ -98,7 +98,7 @@ const (
 	CodeToolError   = "tool_error"     // the tool returned isError
 	CodeServerError = "server_error"   // the server returned an error
 	CodeTimeout     = "timeout"
-	CodeUnknown     = "unknown"  // the call may have run, and its answer is lost
+	CodeUnknown     = "unknown"  // the call may have run, but its answer was lost
 	CodeGivenUp     = "given_up" // a person ended the run
 	CodeNotAllowed  = "not_allowed"
 	CodeRefused     = "refused" // a move was judged and rejected, or a person rejected it
@@ -137,7 +137,7 @@ type Progress struct {
 // Result is how a run ended.
 type Result struct {
 	Output map[string]any `json:"output"`
-	// Saved are the saved variables at the end of the run; they are kept if it succeeded.
+	// Saved holds the saved variables at the end of the run. Later runs see them only if this one succeeded.
 	Saved map[string]any `json:"saved,omitempty"`
 	Err   *StepError     `json:"error,omitempty"`
 }
@@ -259,7 +259,7 @@ func (m *Machine) drain() {
 }
 
 // task is a coroutine of a run: the chain itself, or a branch of a step. It runs until it needs an outcome,
-// and continues with it.
+// and resumes when the outcome arrives.
 type task struct {
 	machine *Machine
 	parent  *task
@@ -315,8 +315,8 @@ func (t *task) perform(c Command) Outcome {
 	return t.outcome
 }
 
-// pass counts a step or an iteration. A run could have very many without a command, and nothing else would
-// limit them.
+// pass counts a step or an iteration, and returns an error above MaxPassed. Nothing else limits steps and
+// iterations that issue no command.
 func (m *Machine) pass(s *Step, key string) *StepError {
 	if m.passed++; m.passed <= MaxPassed {
 		return nil
@@ -354,7 +354,7 @@ func (m *Machine) newScope(parent *scope) *scope {
 }
 
 // lookup returns a function that resolves the references of one value of step s. Together they may expand
-// to MaxFilled bytes.
+// to at most MaxFilled bytes.
 func (m *Machine) lookup(sc *scope, s *Step) lookup {
 	left := MaxFilled
 	return func(r reference) (any, error) {
@@ -451,7 +451,8 @@ func walkOutput(output any, r reference) (any, error) {
 	return walkPath(map[string]any{"output": value}, r, 1)
 }
 
-// around returns the value in which to follow a path that begins with key.
+// around returns the value in which a path that begins with key is resolved. For the key of the wrapper,
+// that is the wrapping object.
 func (c content) around(key string) any {
 	if c.wrapped && key == wrapKey {
 		return map[string]any{wrapKey: c.value}

@@ -23,8 +23,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// version is the application version under which runs are recorded. It is not the hash of the binary, which
-// would strand every run at an upgrade. If the interpreter produces other commands for the same outcomes,
+// version is the application version under which runs are recorded. A hash of the binary would strand every
+// run at an upgrade. If a change makes the interpreter produce different commands for the same outcomes,
 // use a patch (dbos.Patch), not a new version.
 const version = "chain-1"
 
@@ -36,11 +36,11 @@ const (
 
 // Config configures Runs.
 type Config struct {
-	// Path is the file of the runs, usually chains.db next to the store. Database replaces it, and lets
-	// many processes share the runs.
+	// Path is the file of the runs, usually chains.db next to the store. If Database is set, it is used
+	// instead, and many processes can share the runs.
 	Path     string
 	Database *Database
-	// Leases show which processes over a database are still alive. They are the store's leases.
+	// Leases are the store's leases. They show which of the processes that share a database are still alive.
 	Leases store.Leases
 	// Lease is how long a process may be silent before others take over its runs; 0 means DefaultLease.
 	Lease time.Duration
@@ -55,8 +55,8 @@ type Config struct {
 	Writer func(server string) (Writer, bool)
 	// Progress receives the events of steps. When a run is taken up again, earlier events are repeated.
 	Progress func(run string, p Progress)
-	// Asked returns what happened to a call whose answer was lost, if that is known. If nil or false, the
-	// run waits for Answer. It may be called repeatedly.
+	// Asked returns what happened to a call whose answer was lost, if that is known. If Asked is nil or known
+	// is false, the run waits for Answer. It may be called repeatedly.
 	Asked func(c Command) (answer string, known bool)
 	// Ledger records runs in the store and asks people; nil disables both.
 	Ledger Ledger
@@ -87,7 +87,7 @@ const (
 const knownVersion = 125
 
 // CheckVersion rejects tables of a later version than this program knows. Tables of an earlier version are
-// upgraded; 0 means there are none.
+// upgraded; version 0 means that there are no tables.
 func CheckVersion(version int64) error {
 	if version > knownVersion {
 		return fmt.Errorf("the tables of runs have version %d, but this program supports %d", version, knownVersion)
@@ -97,8 +97,8 @@ func CheckVersion(version int64) error {
 
 func (d Database) schema() string { return cmp.Or(d.Schema, DefaultSchema) }
 
-// address returns the URL for DBOS. Unless the URL sets them, it limits the pool to 10 connections, and
-// requires a server that accepts writes.
+// address returns the URL for DBOS. Unless the URL sets these options itself, it limits the pool to 10
+// connections and requires a server that accepts writes.
 func (d Database) address() string {
 	at, settings := d.URL, []string{"pool_max_conns=10", "target_session_attrs=read-write"}
 	if d.Proxied { // avoids prepared statements
@@ -131,7 +131,7 @@ type Runs struct {
 	awaited      map[string]string                     // runs that wait for a signal or an answer, by its id
 	waiters      map[string]map[chan struct{}]struct{} // by run; notified when the run changes
 	failures     map[string]int                        // by run: how often it could not continue here
-	strays       []string                              // see reclaim
+	strays       []string                              // see requeueStrays
 	workflows    map[string]*workflow.Definition       // workflows of chains, by the hash of the chain
 	suspended    map[string]*suspendedRun              // suspended runs that this process knows of
 	stateChanges chan struct{}                         // holds a value when live states have changed
@@ -153,13 +153,13 @@ type control struct {
 var ErrInUse = errors.New("another process runs the chains of this file; stop it first")
 
 // Open opens the file or the tables in the database, and creates them if necessary. It takes up the runs
-// that an ended process left.
+// left by a process that has ended.
 func Open(ctx context.Context, c Config) (*Runs, error) {
 	return open(ctx, c, true)
 }
 
-// OpenControl is like Open for a process that executes nothing. Runs that it starts, signals or pauses are
-// handled by an executing process within about a second. The Effects are not used.
+// OpenControl is like Open, but for a process that executes no runs. Runs that it starts, signals or pauses
+// are handled by an executing process within about a second. The Effects are not used.
 func OpenControl(ctx context.Context, c Config) (*Runs, error) {
 	return open(ctx, c, false)
 }
@@ -275,11 +275,11 @@ func (r *Runs) Close() {
 	s.release()
 }
 
-// callTimeout limits a query to the tables: DBOS would retry until they answer.
+// callTimeout limits each query of the tables. Without a limit, DBOS would retry until they answer.
 const callTimeout = 15 * time.Second
 
-// within returns the context for one call to DBOS. It ends with ctx, and after callTimeout at the latest,
-// and so does anything started with it.
+// within returns the context for one call to DBOS. The context, and anything started with it, ends with
+// ctx, or after callTimeout at the latest.
 func (r *Runs) within(ctx context.Context) (dbos.Context, context.CancelFunc) {
 	return r.session.Load().within(ctx)
 }

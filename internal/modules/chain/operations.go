@@ -16,7 +16,7 @@ import (
 // ServiceName is the key of the Source in operation.Call.Services.
 const ServiceName = "chain"
 
-// Source returns the chains. With runs set, the methods about runs work too.
+// Source returns the chains. The methods about runs work only if runs is set.
 type Source func(ctx context.Context, runs bool) (Chains, error)
 
 // Chains lists and runs chains, which are steps across MCP servers, on request and on schedules. Each call names
@@ -79,7 +79,7 @@ type ChangeRunRequest struct{ Run, Reason string }
 // ChangeScheduleRequest asks to pause, resume or trigger the schedule of a chain.
 type ChangeScheduleRequest struct{ Chain, Reason string }
 
-// add registers an operation on chains. runs is set if it needs the methods about runs.
+// add registers an operation on chains. runs reports whether the operation needs the methods about runs.
 func add[Req, Res any](o operation.Operation, runs bool, ask func(Chains, context.Context, engine.Principal, Req) (Res, error)) operation.Typed[Req, Res] {
 	o.Group, o.Service = "chains", ServiceName
 	return operation.Add(o, func(ctx context.Context, c operation.Call, req Req) (res Res, err error) {
@@ -122,7 +122,7 @@ func addScheduleChange[Res any](o operation.Operation, change func(s Chains, ctx
 // defaultWait is the default number of seconds to wait for the end of a run, and maxWait the maximum.
 const defaultWait, maxWait = 30, 300
 
-// waitResult returns a run once it has ended, or as it is when the time is over.
+// waitResult returns a run once it has ended, or in its current state when the wait times out.
 func waitResult(chains Chains, ctx context.Context, p engine.Principal, req RunResultRequest) (RunView, error) {
 	wait := time.Duration(defaultWait) * time.Second
 	if req.Wait != nil {

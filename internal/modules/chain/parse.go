@@ -77,7 +77,7 @@ type parser struct {
 	nesting int
 }
 
-// maxCollected limits the collected issues, which are more than the listed ones.
+// maxCollected limits the issues that are collected; only maxIssues of them are listed.
 const maxCollected = 4 * maxIssues
 
 func (p *parser) addIssue(rule string, n *document.Node, line int, format string, args ...any) {

@@ -55,8 +55,8 @@ func (q RunQuestion) isForOthers() bool { return q.Kind == QuestionSignal || q.i
 // question is a RunQuestion of a run that executes here.
 type question struct {
 	RunQuestion
-	// checked reports that a check for what the run waits for was unsuccessful. A run is not suspended
-	// before that.
+	// checked reports that a check has found that what the run waits for has not happened yet. A run is not
+	// suspended before such a check.
 	checked bool
 }
 
@@ -157,7 +157,7 @@ func (a attempt) showWait(kind string, describe func(q *RunQuestion)) (over func
 	}
 }
 
-// noteCheck records that a check for what a command waits for was unsuccessful.
+// noteCheck records that a check has found that what a command waits for has not happened yet.
 func (a attempt) noteCheck() {
 	if a.runs != nil {
 		a.runs.mu.Lock()

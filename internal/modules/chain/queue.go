@@ -34,8 +34,8 @@ func (r *Runs) findQueue(d *Definition) (queuePlace, error) {
 	return p, r.setLimit(p.queue, d.Concurrency)
 }
 
-// findPriority returns the priority of a new run in a bounded queue: after the owner's last run, or else after
-// the runs in progress. Owners therefore take turns, however many runs one of them has waiting.
+// findPriority returns the priority of a new run in a bounded queue: after the owner's last run, or else
+// after the runs in progress. Owners therefore take turns, no matter how many runs one of them has waiting.
 func (r *Runs) findPriority(ctx context.Context, p queuePlace, owner string) (uint, error) {
 	if p.partition == "" {
 		return 0, nil
@@ -102,7 +102,8 @@ func (r *Runs) SetLimits(ctx context.Context, chains map[string]*Definition) err
 // openInTables lists the statuses of runs that have not ended.
 var openInTables = []dbos.WorkflowStatusType{dbos.WorkflowStatusEnqueued, dbos.WorkflowStatusPending, dbos.WorkflowStatusDelayed}
 
-// enqueue leaves a workflow for an executing process. The first one with an id is kept.
+// enqueue queues a workflow for an executing process. If several have the same id, only the first one is
+// kept.
 func (r *Runs) enqueue(ctx context.Context, p queuePlace, workflow, id, text string, options ...dbos.EnqueueOption) error {
 	c, done := r.within(ctx)
 	defer done()

@@ -15,11 +15,11 @@ import (
 )
 
 // Redrive runs a failed run again from the failed step, as a new run, and returns the new id. The id is
-// derived from that of the failed run, so that a run is redriven once: a repeated call returns the same id
-// unless that run has failed.
+// derived from that of the failed run, so that a run is redriven only once. A repeated call returns the
+// same id, or an error if that run has failed too.
 //
-// What ended before the failure keeps its outcome. For a non-repeatable call that may have been done, a
-// person is asked before the call is made again.
+// Steps that ended before the failure keep their outcomes. For a non-repeatable call that may have been
+// done, a person is asked before the call is made again.
 func (r *Runs) Redrive(ctx context.Context, run, by, why string) (string, error) {
 	s, err := r.Get(ctx, run)
 	if err != nil {
@@ -106,7 +106,8 @@ func (r *Runs) findRestart(ctx context.Context, run string, failed *StepError) (
 	return from, nil
 }
 
-// readOutcome decodes a recorded outcome. An unreadable one may mean that the call was done.
+// readOutcome decodes a recorded outcome. If it is unreadable, the returned outcome is an error of a call
+// that may have been done.
 func (r *Runs) readOutcome(ctx context.Context, recorded any) (o Outcome) {
 	text, err := r.open(ctx, unquote(recorded))
 	if err == nil {
@@ -160,13 +161,13 @@ func (p *restart) pass(id int, op, key string, o Outcome) {
 }
 
 // isDoubt reports whether a call that failed with this error may have been done anyway. A failure that the
-// server itself reported is certain.
+// server itself reported leaves no doubt.
 func (e *StepError) isDoubt() bool {
 	return e != nil && e.MayHaveRun && e.Code != CodeToolError && e.Code != CodeServerError
 }
 
-// find returns the first record that the new run does not keep. For a call in doubt it keeps the record of
-// the call's begin. That names another execution, so a person is asked.
+// find returns the first record that the new run does not keep. For a call that may have been done, it
+// keeps the "begin" record. That record names another execution, so a person is asked.
 func (p *restart) find() (int, error) {
 	from := max(p.first, p.doneAt+1)
 	beside := ""
@@ -203,7 +204,7 @@ func isWithin(key, step string) bool {
 	return ok && (rest == "" || strings.Contains("/#:~+>?!", rest[:1]))
 }
 
-// redriven is the attribute of a run that identifies the run that runs it again.
+// redriven is an attribute of a failed run. It names the run that redrives it, and who asked for that.
 type redriven struct {
 	Run  string  `json:"run"`
 	Note RunNote `json:"note"`

@@ -57,8 +57,8 @@ func checkKept(path string) error {
 type template interface {
 	// fill returns the value with its references replaced.
 	fill(lookup lookup) (any, error)
-	// visit calls f for every reference. If set, text gets the text around references, and the keys of
-	// objects, which cannot have references.
+	// visit calls f for every reference. If text is set, it gets the text around references, and the keys of
+	// objects, which cannot contain references.
 	visit(f func(reference), text func(string))
 }
 
@@ -357,8 +357,8 @@ func mapValues(v any, f func(any) any) any {
 	}
 }
 
-// countBytes estimates the size of a value as JSON in bytes, and never exceeds it. Unlike measureJSON it
-// does not encode: a run that is taken up counts every reference of all its steps again.
+// countBytes returns a lower bound on the size of a value as JSON, in bytes. Unlike measureJSON it does not
+// encode the value, because a run that is taken up counts every reference of all its steps again.
 func countBytes(v any) int {
 	n := 0
 	switch v := v.(type) {

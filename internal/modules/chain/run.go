@@ -15,7 +15,7 @@ type Effects interface {
 	Do(ctx context.Context, c Command) Outcome
 }
 
-// attempt is what an execution tells those who perform a command about it.
+// attempt is what an execution passes to the functions that perform a command.
 type attempt struct {
 	// stop is closed when the run is cancelled or the execution ends. A call that was already sent is still
 	// awaited; pure waits end, and nothing more is sent. An execution that ends for another reason records
@@ -23,7 +23,7 @@ type attempt struct {
 	stop <-chan struct{}
 	// renew restarts the timeout of the command; nil without one.
 	renew func()
-	// question shows the command in runs, which is nil if nothing does.
+	// question shows the command in runs. runs is nil if the command is not shown.
 	runs     *Runs
 	question *question
 }

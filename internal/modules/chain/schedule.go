@@ -56,8 +56,8 @@ func (s *Schedule) Next(after time.Time) (time.Time, bool) {
 	case "once":
 		return s.At.UTC(), s.At.After(after)
 	}
-	// Wall-clock times and their ticks are in the same order, so a wall-clock time up to the one at after
-	// is not a tick after it.
+	// Ticks are in the order of their wall-clock times. A wall-clock time up to that of after therefore gives
+	// no tick later than after, and the search begins after it.
 	wall := readWall(after.In(s.Timezone))
 	for {
 		next, ok := s.cron.next(wall)
@@ -118,8 +118,8 @@ func (s *Schedule) startOf(chain string, tick time.Time) time.Time {
 	return tick.Add(time.Duration(binary.BigEndian.Uint64(h[:8]) % uint64(spread))) //nolint:gosec // positive
 }
 
-// TickRun returns the id of the run of a tick. It is derived from the chain and the tick, so a tick has one
-// run, however often and by whichever process it is started.
+// TickRun returns the id of the run of a tick. It is derived from the chain and the tick, so a tick has
+// only one run, no matter how often or by which process it is started.
 func TickRun(chain string, tick time.Time) string {
 	h := hashTick(chain, tick)
 	id := binary.BigEndian.AppendUint64(nil, uint64(tick.UnixMilli())<<16) //nolint:gosec // any bits will do

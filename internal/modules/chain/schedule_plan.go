@@ -36,8 +36,8 @@ type TickOutcome struct {
 // patch, so every field must be written each time.
 type scheduleState struct {
 	Chain string `json:"chain"`
-	// Timing is the timing when the ticks were last computed. A different timing starts when it is first
-	// seen.
+	// Timing is the timing for which the ticks were last computed. A different timing takes effect when it is
+	// first seen.
 	Timing string `json:"timing"`
 	// Passed is the time up to which all ticks are decided.
 	Passed time.Time `json:"passed"`
@@ -157,7 +157,7 @@ func (s *Schedule) findLate(chain string, first, now time.Time) (last time.Time)
 	return last
 }
 
-// admit decides a tick that is due, depending on the runs in progress.
+// admit decides what happens to a tick that is due, depending on the runs in progress.
 func (s *Schedule) admit(st scheduleState, tick Tick) (action string, next scheduleState) {
 	if len(st.Running) == 0 && len(st.Queued) == 0 || s.Overlap == overlapAllow {
 		return st.start(tick, nil)

@@ -20,7 +20,7 @@ type Starter interface {
 	CancelRun(ctx context.Context, p engine.Principal, run, why string) (RunView, error)
 }
 
-// jobSchedules is a job that one process of a store does at a time.
+// jobSchedules is the name of a job that only one process of a store does at a time.
 const jobSchedules = "chain schedules"
 
 const (

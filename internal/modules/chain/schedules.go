@@ -20,7 +20,7 @@ import (
 const ScheduleWorkflow = "gavel.schedule"
 
 // defineSchedules returns the workflow of schedules, with an action for each kind of change. The data of an
-// action are the complete state.
+// action is the complete state.
 func defineSchedules() []byte {
 	list := func(state, other, target string) string {
 		transitions := []string{fmt.Sprintf(`%q: {"target": %q, "roles": ["operator"]}`, other, target)}
@@ -33,7 +33,8 @@ func defineSchedules() []byte {
 		ScheduleWorkflow, list("active", actPause, "paused"), list("paused", actResume, "active"))
 }
 
-// Schedules manages the schedules of chains, which are kept in the store. Errors are the engine's.
+// Schedules manages the schedules of chains, which are kept in the store. Errors are those of package
+// engine.
 type Schedules struct {
 	Engine *engine.Engine
 	// Chains are the operator's definitions by name.
@@ -220,8 +221,8 @@ func (s *Schedules) find(ctx context.Context, chain string) (storedSchedule, err
 	return kept, nil
 }
 
-// ensure is like find, but creates the state if there is none: earlier times are then not ticks of the
-// schedule.
+// ensure is like find, but creates the state if there is none. Times before its creation are not ticks of
+// the schedule.
 func (s *Schedules) ensure(ctx context.Context, d *Definition) (storedSchedule, error) {
 	kept, err := s.find(ctx, d.Name)
 	if err != nil || kept.id != "" {

@@ -34,7 +34,7 @@ func (r *Runs) seal(ctx context.Context, run string, sensitive, failed bool, tex
 	return string(raw), err
 }
 
-// open returns the original text of a sealed one.
+// open returns the original of a text that may be sealed.
 func (r *Runs) open(ctx context.Context, text string) (string, error) {
 	e, ok := readSealed(text)
 	if !ok {

@@ -21,9 +21,9 @@ type Input struct {
 }
 
 // requireInput returns the outcome of a call whose server asks for input. given is the input already sent
-// for that call, or nil. A person can only fill in forms. A server that requests nothing, and only wants
-// its state back, gets it back once in a row. Failures must not have CodeInput, which would make the call
-// again.
+// for that call, or nil. A person can only fill in forms. A server that requests nothing and only wants its
+// state back gets it back, but not twice in a row. Failures must not have CodeInput, which would make the
+// call again.
 func requireInput(given *Input, result map[string]any) Outcome {
 	fail := func(format string, args ...any) Outcome {
 		return Outcome{Err: &StepError{Code: string(upstream.CodeProtocol), Message: fmt.Sprintf(format, args...), Final: true, MayHaveRun: true}}
@@ -62,9 +62,9 @@ func readInput(recorded any) *Input {
 	return in
 }
 
-// answer returns the input that a person gave: the content of each form by the name of its request; with a
-// single request, output may be the content itself. Requests without content are declined. If accepted is
-// false, all are.
+// answer returns the input that a person gave. output holds the content of each form by the name of its
+// request. With a single request, it may be the content itself. Requests without content are declined; if
+// accepted is false, all are declined.
 func (in *Input) answer(accepted bool, output any) *Input {
 	out := &Input{State: in.State, Responses: map[string]any{}}
 	contents, _ := output.(map[string]any)

@@ -35,11 +35,11 @@ type ServiceConfig struct {
 	OpenRuns func() int
 }
 
-// Service gives principals access to chains according to their rights. Every call names the principal; what
-// it may not see is reported as not existing. Errors are the engine's.
+// Service gives principals access to chains according to their rights. Every call names the principal. What
+// the principal may not see is reported as nonexistent. Errors are those of package engine.
 type Service struct {
 	config   ServiceConfig
-	starting *fairshare.Queue // one start at a time per principal, so that the next one counts it
+	starting *fairshare.Queue // one start at a time per principal, so that the next start counts this one
 }
 
 // NewService returns a Service with the given settings.
@@ -318,7 +318,7 @@ func wrongCursor(what, hint string) *engine.Error {
 	return &engine.Error{Code: engine.CodeInvalidArgument, Path: "/cursor", Message: "The cursor is " + what + ".", Hint: hint}
 }
 
-// ReadStatus is ReadRun without the steps, of which a run may have very many.
+// ReadStatus is like ReadRun, but omits the steps, because a run may have very many.
 func (s *Service) ReadStatus(ctx context.Context, p engine.Principal, run string) (RunView, error) {
 	known, err := s.find(ctx, p, engine.RightRead, run)
 	if err != nil {
@@ -545,7 +545,7 @@ func canSee(p engine.Principal, known RunState) bool {
 	return p.InScope(WorkflowPrefix+known.Chain) && (p.Role != engine.RoleAgent || known.Principal == p.ID)
 }
 
-// note sorts questions into what the run waits for and what it is doing.
+// note adds each question to Waiting or UnderWay.
 func (v *RunView) note(all []RunQuestion) {
 	for _, q := range all {
 		switch {

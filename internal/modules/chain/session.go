@@ -50,7 +50,7 @@ func (r *Runs) connect(ctx context.Context, executes bool) (err error) {
 		if err != nil {
 			s.shut()
 			s.release()
-			if isNew { // a file that was missing stays missing, so that the next start sees the same
+			if isNew { // removes the new file, so that the next start finds the same situation
 				for _, end := range []string{"", "-wal", "-shm"} {
 					_ = os.Remove(r.config.Path + end)
 				}
@@ -130,7 +130,7 @@ func (r *Runs) openTables(ctx context.Context, s *session) (err error) {
 		}
 		c.SQLiteSystemDB = s.file
 	}
-	// DBOS cancels the runs of a context that ends, for good. Close stops them instead, and they continue
+	// When its context ends, DBOS cancels the runs permanently. Close stops them instead, and they continue
 	// later.
 	s.dbos, err = dbos.NewContext(context.WithoutCancel(ctx), c)
 	if err == nil && s.file != nil && s.executor != "" {
@@ -179,7 +179,7 @@ func (h quietHandler) WithGroup(name string) slog.Handler {
 	return quietHandler{h.Handler.WithGroup(name), h.shutting}
 }
 
-// enter registers a non-repeatable call, until calls.Done; false if no step may begin.
+// enter registers a non-repeatable call until calls.Done is called. It returns false if no step may begin.
 func (s *session) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +195,7 @@ func (s *session) isDraining() bool {
 	return s.draining
 }
 
-// drain lets no further step begin, and waits for non-repeatable calls, for up to grace.
+// drain prevents further steps from beginning, and waits up to grace for non-repeatable calls.
 func (s *session) drain(grace time.Duration) {
 	s.mu.Lock()
 	s.draining = true
@@ -212,7 +212,7 @@ func (s *session) drain(grace time.Duration) {
 func (s *session) shut() {
 	s.shutting.Store(true)
 	if s.dbos != nil {
-		_ = dbos.Shutdown(s.dbos, shutdownTimeout) // what does not stop has lost its connection
+		_ = dbos.Shutdown(s.dbos, shutdownTimeout) // anything still running has lost its connection
 	}
 	if s.file != nil {
 		_ = s.file.Close()
@@ -267,8 +267,8 @@ func (r *Runs) countUnderWay() int {
 	return len(r.control)
 }
 
-// confirm returns nil if this execution may continue: begin a step, or record an outcome. If another
-// process may have taken over, it waits until the session ends.
+// confirm returns nil if this execution may begin a step or record an outcome. If another process may have
+// taken over, it waits until the session ends.
 func (x *execution) confirm(ctx context.Context) error {
 	_, err := x.session.lease.confirm(ctx)
 	if errors.Is(err, errLeaseLost) {

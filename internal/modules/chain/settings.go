@@ -30,7 +30,7 @@ type Settings struct {
 	State string
 	// Retention is how long ended runs are kept.
 	Retention time.Duration
-	// Lease is how long a server over a database may be silent before others take over its runs.
+	// Lease is how long a server that shares a database may be silent before others take over its runs.
 	Lease time.Duration
 	// OpenRuns is how many runs a principal may have open.
 	OpenRuns int

@@ -24,7 +24,7 @@ import (
 // DefaultUnload is how long a run waits in memory before it is suspended.
 const DefaultUnload = 5 * time.Second
 
-// replayCost is added per record, because a woken run replays them all.
+// replayCost is added to Config.Unload for each record, because a woken run replays all its records.
 const replayCost = 5 * time.Millisecond
 
 // The attributes of a run.
@@ -57,8 +57,8 @@ func (r *Runs) mark(ctx context.Context, run string, attributes map[string]any) 
 	return nil
 }
 
-// waiting is the context of a step that may wait for a long time. It waits outside the step, so that an
-// execution that ends records nothing for it.
+// waiting is the context of a step that may wait for a long time. It waits outside the step, so that
+// nothing is recorded for the step if the execution ends during the wait.
 type waiting struct {
 	dbos.Context
 	wait func() error
@@ -80,8 +80,8 @@ func (x *execution) suspendAfter() time.Duration {
 	return x.config.Unload + time.Duration(records)*replayCost
 }
 
-// suspend returns errSuspended if the execution only waits for a long time, and nil if it does anything
-// else.
+// suspend marks the run as suspended and returns errSuspended, if all that the execution does is wait for a
+// long time. Otherwise it returns nil.
 func (x *execution) suspend() error {
 	b, waits := x.describeWait()
 	if !waits || x.session.isDraining() {
@@ -148,8 +148,8 @@ func (b liveState) hasPassed() bool {
 // suspendedRun is a suspended run.
 type suspendedRun struct {
 	liveState
-	// settled reports that the run was suspended in the tables, and none of its signals had arrived after
-	// that. The sender of a later signal wakes the run.
+	// settled reports that the run was seen suspended in the tables, and that a later check found none of its
+	// signals. The sender of a later signal wakes the run.
 	settled bool
 }
 

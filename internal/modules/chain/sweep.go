@@ -17,8 +17,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 )
 
-// The number of rows that one transaction of a sweep deletes: runs with all their steps, and rows of
-// signals and owners, which have no steps.
+// The number of rows that one transaction of a sweep deletes: runs with all their steps, or signals, which
+// have no steps.
 const (
 	sweptRuns = 20
 	sweptRows = 200
@@ -99,7 +99,7 @@ func (r *Runs) sweepSignals(ctx context.Context, before time.Time) error {
 	return err
 }
 
-// runOfSignal returns the run to which a signal, an answer or a live state belongs.
+// runOfSignal returns the run to which a signal or an answer belongs.
 func runOfSignal(id string) string {
 	run, _, _ := strings.Cut(id, "/")
 	return run
@@ -132,7 +132,7 @@ func (r *Runs) delete(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// jobSweep is a job that one process of a store does at a time.
+// jobSweep is the name of a job that only one process of a store does at a time.
 const jobSweep = "sweep chains"
 
 // Intervals for deleting runs whose retention is over, and for checking for changed definitions.
@@ -141,8 +141,8 @@ const (
 	limitsInterval = time.Second
 )
 
-// RunSweeps deletes runs whose retention is over, immediately and then hourly. It also keeps the queues of
-// runs in line with the definitions. It returns when ctx ends.
+// RunSweeps deletes runs whose retention is over, immediately and then hourly. It also keeps the
+// concurrency limits of the queues in line with the definitions. It returns when ctx ends.
 func (s *Service) RunSweeps(ctx context.Context, retention func() time.Duration, log *slog.Logger) {
 	var bounds map[string]int
 	failing := false

@@ -67,8 +67,9 @@ func (r *Runs) watch(ctx context.Context) {
 	}
 }
 
-// refresh applies the tables' state to the given runs that execute here, or to all runs and what they wait
-// for: pauses, resumptions, cancellations and new signals.
+// refresh applies pauses, resumptions and cancellations from the tables to those of the given runs that
+// execute here. Without runs it applies them to all that execute here, and notifies those whose signal or
+// answer has arrived.
 func (r *Runs) refresh(ctx context.Context, runs ...string) error {
 	r.refreshing.Lock()
 	defer r.refreshing.Unlock()
@@ -114,8 +115,8 @@ func (r *Runs) apply(w dbos.WorkflowStatus) {
 	}
 }
 
-// Boards that only show commands in progress need no one to act, so writing them may take at most a
-// twentieth of the time. With many such live states, some are written later.
+// Live states that only show commands in progress require no one to act, so writing them may take at most a
+// twentieth of the time. If there are many, some are written later.
 const (
 	maxPublished = 50
 	publishPause = 20
@@ -172,7 +173,7 @@ func (r *Runs) queuePublish(c *control) {
 	}
 }
 
-// subscribe returns a channel that is notified when a run changes; forget ends it.
+// subscribe returns a channel that is notified when a run changes; forget ends the subscription.
 func (r *Runs) subscribe(run string) (notified <-chan struct{}, forget func()) {
 	ch := make(chan struct{}, 1)
 	r.mu.Lock()
@@ -241,7 +242,7 @@ func (r *Runs) Wait(ctx context.Context, run string) (*Result, error) {
 		}
 		longer := look
 		if r.isHere(run) {
-			longer = 10 * maxPoll // its end notifies
+			longer = 10 * maxPoll // its end sends a notification
 		}
 		wasNotified, err := pause(ctx, notified, longer)
 		switch {
