@@ -20,8 +20,8 @@ const (
 
 // CanaryConfig sets up Canaries. All fields are required.
 type CanaryConfig struct {
-	// Cases are asked in rotation. They are cases that the judge is known to answer correctly, including bad twins (see
-	// TagTwin).
+	// Cases are asked in rotation. The judge is known to answer them correctly. They include bad twins (see TagTwin),
+	// which must not be approved.
 	Cases []Case
 	// Rate is the number of canaries per decision, above 0 and at most 1.
 	Rate float64
@@ -42,7 +42,7 @@ type Drift struct {
 	Case string
 }
 
-// CanaryStats counts all answers to canaries so far; Drift summarises the last ones.
+// CanaryStats counts all canaries so far by result; Drift summarises the last answers.
 type CanaryStats struct {
 	Right, WrongApprovals, WrongRefusals, Unanswered uint64
 	Drift                                            Drift

@@ -173,7 +173,7 @@ func (r *Result) recordOpinion(o judge.Opinion) {
 		if o.Outcome == "" || o.Model == nil {
 			return
 		}
-		// Later policy changes neither: Confidence is that of the verdict.
+		// r.Confidence is that of the verdict. Policy applied later changes neither it nor the model's outcome.
 		approval := r.Confidence
 		if o.Outcome != judge.Approve {
 			approval = 1 - approval

@@ -38,7 +38,7 @@ type gate[R any] struct {
 	least, most float64
 }
 
-// anyCount is the largest meaningful limit on a count: there is none.
+// anyCount is the upper bound for a limit on a count: any count is meaningful.
 var anyCount = math.Inf(1)
 
 // reportGates are the limits on a whole report, tagGates those on one tag. A tag without cases has no figures, so every

@@ -301,7 +301,7 @@ type Cost struct {
 	// Both ignore results without a recorded time.
 	Latency       Latency `json:"latency"`
 	Deterministic Latency `json:"deterministic"`
-	// The sums of the known amounts, with the number of Asked whose amount is unknown.
+	// Each Sum adds up the known amounts, and counts the results among Asked whose amount is unknown.
 	PromptTokens     Sum     `json:"promptTokens"`
 	CompletionTokens Sum     `json:"completionTokens"`
 	CostUSD          Sum     `json:"costUSD"`

@@ -155,7 +155,7 @@ func AnswerTo(name string, all []judge.CriterionVerdict) (status string, ok bool
 	return "", false
 }
 
-// rateReasons returns Report.Reasons.
+// rateReasons computes Report.Reasons.
 func rateReasons(rows []Row, confidence float64) Rate {
 	return RateOf(rows, confidence,
 		func(w Row) bool { return len(w.Case.Expect.ViolationsAny) > 0 && w.Got != judge.Approve },
