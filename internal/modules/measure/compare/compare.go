@@ -1,6 +1,6 @@
 // Package compare compares two runs of judges over the same cases.
 //
-// It must never call a difference that chance explains a regression.
+// It must never report a difference as a regression if chance can explain it.
 package compare
 
 import (
@@ -31,7 +31,7 @@ type Comparison struct {
 	Unpaired int    `json:"unpaired"`
 	Digest   string `json:"digest"` // of the cases, as in Counts
 	// Right compares whether the outcome is exactly right, FalseApprove whether a case that must not be approved was
-	// not approved. In both, B counts pairs that got worse, C pairs that got better.
+	// correctly refused. In both, B counts pairs that got worse, C pairs that got better.
 	Right        McNemarTest `json:"right"`
 	FalseApprove McNemarTest `json:"falseApprove"`
 	// Differences are the changes in figures, after minus before, with paired bootstrap intervals.
@@ -359,7 +359,7 @@ func ReadBaseline(b *eval.BaselineResult) (c Comparison, err error) {
 	return c, json.Unmarshal(b.Detail, &c)
 }
 
-// Runs compares two runs. Says also states how many of the cases themselves have changed.
+// Runs compares two runs. If the cases themselves have changed, Says also states how many.
 func Runs(before, after eval.Measurement) Comparison {
 	c := Compare(after.Cases, before.Results, after.Results, after.Report.Options)
 	was := map[string]string{}
