@@ -97,7 +97,8 @@ type Agreement struct {
 	// Cases is how many both labelled; Groups is the number of their groups.
 	Cases  int `json:"cases"`
 	Groups int `json:"groups"`
-	// Unlabelled counts cases that one of them has not labelled, Changed those that changed after they were labelled.
+	// Unlabelled counts cases that at least one of them has not labelled. Changed counts cases that changed after at
+	// least one of them labelled them.
 	Unlabelled int       `json:"unlabelled"`
 	Changed    int       `json:"changed"`
 	Same       eval.Rate `json:"same"`
