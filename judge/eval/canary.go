@@ -10,8 +10,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// A drift begins when at least driftBegins of the last canaryWindow answers to canaries are wrong. It ends when at
-// most driftEnds are.
+// A drift begins when at least driftBegins of the last canaryWindow answers to canaries are wrong. It ends when at most
+// driftEnds of them are wrong.
 const (
 	canaryWindow = 20
 	driftBegins  = 3
@@ -20,7 +20,8 @@ const (
 
 // CanaryConfig sets up Canaries. All fields are required.
 type CanaryConfig struct {
-	// Cases are asked in turn, again and again. The judge is known to answer them right; they include bad twins.
+	// Cases are asked in rotation. The judge is known to answer them correctly. They include bad twins (see TagTwin),
+	// which must not be approved.
 	Cases []Case
 	// Rate is the number of canaries per decision, above 0 and at most 1.
 	Rate float64
@@ -37,11 +38,11 @@ type Drift struct {
 	Over  bool
 	// Answers is how many answers were considered; WrongApprovals and WrongRefusals are the wrong ones among them.
 	Answers, WrongApprovals, WrongRefusals int
-	// Case is the last case that was answered wrong.
+	// Case is the id of the last case that the judge answered wrong.
 	Case string
 }
 
-// CanaryStats counts all canaries so far, and summarises the last ones.
+// CanaryStats counts all canaries so far by result; Drift summarises the last answers.
 type CanaryStats struct {
 	Right, WrongApprovals, WrongRefusals, Unanswered uint64
 	Drift                                            Drift

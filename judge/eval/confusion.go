@@ -4,7 +4,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// outcomes lists the outcomes in the order of table.
+// outcomes lists the outcomes in the order of a Table.
 var outcomes = [...]judge.Outcome{judge.Approve, judge.Reject, judge.Escalate}
 
 // The indices of outcomes.
@@ -15,7 +15,8 @@ const (
 	kinds
 )
 
-// indexOf counts an unknown outcome as reject: an unknown case must not be approved.
+// indexOf returns the index of o in outcomes. An unknown outcome counts as reject, because it must never count as an
+// approval.
 func indexOf(o judge.Outcome) int {
 	switch o {
 	case judge.Approve:
@@ -62,7 +63,7 @@ func (t *Table) cells() []int {
 	return flat
 }
 
-// kappa is computed for approved or not, outcomeKappa for all three outcomes.
+// kappa treats reject and escalate as one category; outcomeKappa distinguishes all three outcomes.
 func (t *Table) kappa() *float64 {
 	return kappaOf([]int{t[approve][approve], t.countRefused(), t.falseOK(), t.mustNot() - t.falseOK()})
 }

@@ -1,9 +1,9 @@
 // Package eval measures a judge on cases whose right outcome is known.
 //
-// It promises that an expert would accept every figure that it prints:
-//   - Each comes with its number of cases, and with an interval if one exists.
-//   - It names the policy for cases that could not be evaluated.
-//   - It compares the judge with the simplest judges.
+// It promises figures that an expert would accept:
+//   - Each figure comes with its number of cases, and with an interval if one exists.
+//   - A report names the policy for cases that could not be evaluated.
+//   - A report compares the judge with trivial judges.
 //   - The same cases, results and seed give the same report, byte for byte.
 //
 // It must never:
@@ -44,7 +44,7 @@ type Case struct {
 	Workflow json.RawMessage `json:"workflow"`
 	State    string          `json:"state"`
 	Action   string          `json:"action"`
-	// Context before the action and Data of the action: JSON objects; absent is {}.
+	// Context is the context before the action, Data the data of the action. Both are JSON objects; absent means {}.
 	Context json.RawMessage `json:"context,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"`
 	// Evidence holds the evidence that the gate would have fetched, by name. An evaluation queries no source.
@@ -56,12 +56,12 @@ type Case struct {
 	Role      string  `json:"role,omitempty"`
 	Expect    Expect  `json:"expect"`
 	Label     Label   `json:"label"`
-	Weight    float64 `json:"weight,omitempty"` // 0 is 1
-	Risk      string  `json:"risk,omitempty"`   // high, for slices
+	Weight    float64 `json:"weight,omitempty"` // 0 means 1
+	Risk      string  `json:"risk,omitempty"`   // "high" or ""; defines a slice
 	Split     Split   `json:"split"`
 	Notes     string  `json:"notes,omitempty"`
-	// Digest is the SHA-256 of the whole case in hex, if a Ledger kept only part of it; otherwise "". A golden case
-	// has no such key.
+	// Digest is the SHA-256 of the complete case in hex if a Ledger kept only part of the case, otherwise "". It is not
+	// part of a golden file.
 	Digest string `json:"-"`
 }
 
@@ -98,23 +98,23 @@ type Result struct {
 	// Failure is set if the evaluation itself failed (no cassette entry, endpoint down, a case that cannot be built).
 	// Then nothing is known about the judge.
 	Failure string `json:"failure,omitempty"`
-	// Unreadable reports that a model answered, but its answer could not be used. Outcome is what the pipeline
-	// decided then.
+	// Unreadable reports that a model answered, but its answer could not be used. Outcome is then what the pipeline
+	// decided.
 	Unreadable bool   `json:"unreadable,omitempty"`
 	Code       string `json:"code,omitempty"`
-	// Codes of all findings.
+	// Codes lists the codes of all findings.
 	Codes     []string        `json:"codes,omitempty"`
 	DecidedBy judge.LayerName `json:"decidedBy,omitempty"`
 	Assurance judge.Assurance `json:"assurance,omitempty"`
 	Degraded  bool            `json:"degraded,omitempty"`
-	// Confidence of the verdict, 0..1. Approval is the probability that an approval is right: the confidence if a
-	// model approved, 1 minus it if a model did not, nil if no model answered.
+	// Confidence is that of the verdict, 0..1. Approval is the probability that an approval is right: Confidence if a
+	// model approved, 1 - Confidence if it did not. Approval is nil if no model answered.
 	Confidence float64  `json:"confidence"`
 	Approval   *float64 `json:"approval,omitempty"`
-	// Stated is the confidence that the model gave itself; nil if no model answered.
+	// Stated is the confidence that the model itself stated; nil if no model answered.
 	Stated    *float64 `json:"stated,omitempty"`
 	Reasoning string   `json:"reasoning,omitempty"`
-	// Criteria as the judge answered them.
+	// Criteria holds the judge's answers to the criteria.
 	Criteria []judge.CriterionVerdict `json:"criteria,omitempty"`
 	// Model, PromptDigest and CriteriaDigest identify what a calibration is bound to.
 	Model          string `json:"model,omitempty"`
@@ -134,8 +134,8 @@ type Result struct {
 	Asked []Exchange `json:"-"`
 }
 
-// ResultOf returns the result that a verdict gives for a case. A model that could not be asked (no endpoint, no
-// recorded answer) makes a Failure. A model whose answer could not be used makes the result Unreadable, with the
+// ResultOf returns the result that a verdict gives for a case. If the model could not be asked (no endpoint, no
+// recorded answer), the result has a Failure. If its answer could not be used, the result is Unreadable and has the
 // outcome of the verdict.
 func ResultOf(id string, repeat int, v judge.Verdict) Result {
 	r := Result{
@@ -168,12 +168,12 @@ func (r *Result) recordOpinion(o judge.Opinion) {
 		r.Outcome, r.Failure = "", FailureModel+": "+why
 	case judge.TroubleUnreadable:
 		r.Unreadable = true
-	case judge.TroubleCannotAssess, judge.TroubleLoopGuard: // the verdict covers it
+	case judge.TroubleCannotAssess, judge.TroubleLoopGuard: // the verdict already reflects it
 	case judge.TroubleNone:
 		if o.Outcome == "" || o.Model == nil {
 			return
 		}
-		// Later policy changes neither: Confidence is that of the verdict.
+		// r.Confidence is that of the verdict. Policy applied later changes neither it nor the model's outcome.
 		approval := r.Confidence
 		if o.Outcome != judge.Approve {
 			approval = 1 - approval

@@ -11,7 +11,7 @@ import (
 )
 
 // Evaluate compares results with cases. Options out of range count as absent; call Options.Validate first. Its memory
-// and time are linear in the number of cases and results. It changes neither.
+// and time are linear in the number of cases and results. It modifies neither of them.
 func Evaluate(cases []Case, results []Result, o Options) Report {
 	o = o.WithDefaults()
 	s := Join(cases, results, o)
@@ -98,7 +98,7 @@ func (r *Report) setIntervals(t *Table, rows []Row, o Options) {
 	}
 }
 
-// weightRows returns nil if all rows have the same weight.
+// weightRows returns the rates by weight, nil if all rows have the same weight.
 func weightRows(rows []Row) *WeightedRates {
 	if !slices.ContainsFunc(rows, func(w Row) bool { return w.weight != rows[0].weight }) {
 		return nil
@@ -204,7 +204,7 @@ func (s *Joined) countFlips(confidence float64) Flips {
 	return f
 }
 
-// GradeOutcome grades a wrong outcome; 0 is right.
+// GradeOutcome returns how bad an outcome is, from 0 (right) to 4 (a false approval).
 func GradeOutcome(w Row) int {
 	switch {
 	case w.FalseApprove():

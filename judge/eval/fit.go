@@ -17,11 +17,11 @@ type Fitting struct {
 	Model          string `json:"model"`
 	PromptDigest   string `json:"promptDigest"`
 	CriteriaDigest string `json:"criteriaDigest"`
-	Fitted         int    `json:"fitted"` // approvals of the split cal
-	Groups         int    `json:"groups"` // in which these approvals are
-	Right          int    `json:"right"`  // right ones among the approvals
-	// Before and After are figures on the approvals of the split test: Before with the confidence as the model stated
-	// it, After as calibrated. nil if there are no such approvals.
+	Fitted         int    `json:"fitted"` // number of approvals in the split cal
+	Groups         int    `json:"groups"` // number of groups with such an approval
+	Right          int    `json:"right"`  // number of these approvals that are right
+	// Before and After score the approvals of the split test: Before with the confidence that the model stated, After
+	// with the calibrated one. Both are nil if there are no such approvals; After is also nil without a Calibration.
 	Before *ConfidenceScore `json:"before,omitempty"`
 	After  *ConfidenceScore `json:"after,omitempty"`
 	// Warnings describe what weakens the calibration, or why there is none.
@@ -35,8 +35,8 @@ type ConfidenceScore struct {
 	Right  Rate    `json:"right"`
 	Mean   float64 `json:"mean"` // confidence
 	Brier  float64 `json:"brier"`
-	// ECE is the expected calibration error over Bins of at least twenty approvals each. By chance it is above 0 even
-	// for a perfect fit.
+	// ECE is the expected calibration error over Bins of at least twenty approvals each. Because of random variation,
+	// it is above 0 even for a perfect fit.
 	ECE Estimate `json:"ece"`
 	// LogLoss is in nats, with confidences clamped to 0.001..0.999.
 	LogLoss float64 `json:"logLoss"`
@@ -46,18 +46,18 @@ type ConfidenceScore struct {
 // fewForIsotonic is the number of approvals below which an isotonic fit is not meaningful.
 const fewForIsotonic = 200
 
-// leastBin is the minimum number of approvals in a bin, if there are that many.
+// leastBin is the minimum number of approvals in a bin, unless there are fewer in total.
 const leastBin = 20
 
 type bindingKey struct{ model, prompt, criteria string }
 
-// Calibrate fits a calibration for each model, prompt and set of criteria on the model's approvals of cases of the
-// split Cal. It measures each on the approvals of Test in groups that have no case in Cal. Dataset and fitted (a
-// date) are texts for the file. The error names the argument that is out of range.
+// Calibrate fits a calibration for each combination of model, prompt and criteria. It fits on the model's approvals in
+// the split Cal, and measures on those in Test whose groups have no case in Cal. dataset and fitted (a date) are copied
+// into the calibration. The error names the argument that is out of range.
 //
-// Refusals do not count. minConfidence applies to approvals only, and a model that is right and certain in its
-// refusals would make its approvals look certain too. An approval is right if the case should be approved, whatever
-// policy decided afterwards.
+// Refusals are ignored, because minConfidence applies only to approvals. A model that is right and confident in its
+// refusals would otherwise make its approvals look reliable too. An approval is right if the case should be approved,
+// whatever policy decided afterwards.
 func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, dataset, fitted string, o Options) ([]Fitting, error) {
 	if method != judge.MethodPlatt && method != judge.MethodIsotonic {
 		return nil, fmt.Errorf("eval: calibration method %.40q is unknown; use %q or %q", method, judge.MethodPlatt, judge.MethodIsotonic)
@@ -99,7 +99,7 @@ func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, d
 	return all, nil
 }
 
-// listStated lists approvals with the confidence that the model stated.
+// listStated lists approvals, with the confidence that the model stated, by the binding of their calibration.
 func listStated(rows []Row) map[bindingKey][]forecast {
 	all := map[bindingKey][]forecast{}
 	group, last := uint32(0), ""
@@ -117,7 +117,7 @@ func listStated(rows []Row) map[bindingKey][]forecast {
 	return all
 }
 
-// fit leaves Calibration nil, with a warning, if one would mislead.
+// fit sets Calibration. If a calibration would be misleading, it adds a warning and leaves Calibration nil.
 func (f *Fitting) fit(all []forecast, method judge.CalibrationMethod, dataset, fitted string) {
 	warn := func(format string, args ...any) { f.Warnings = append(f.Warnings, fmt.Sprintf(format, args...)) }
 	switch {
@@ -141,7 +141,7 @@ func (f *Fitting) fit(all []forecast, method judge.CalibrationMethod, dataset, f
 			warn("isotonic regression on %d approvals follows chance; platt is better below %d", len(all), fewForIsotonic)
 		}
 		c.Isotonic = new(FitIsotonic(p, good))
-		// Even many approvals without a wrong one are not certainty (Laplace's rule of succession).
+		// Even many approvals without an error do not prove certainty (Laplace's rule of succession).
 		for i, y := range c.Isotonic.Y {
 			c.Isotonic.Y[i] = min(y, float64(f.Groups+1)/float64(f.Groups+2))
 		}
@@ -298,7 +298,7 @@ func FitPlatt(stated []float64, right []bool) judge.Platt {
 	return p
 }
 
-// plattLoss returns the negative log-likelihood, written so that nothing overflows.
+// plattLoss returns the negative log-likelihood, computed without overflow.
 func plattLoss(p judge.Platt, f, t []float64) float64 {
 	sum := 0.0
 	for i := range f {

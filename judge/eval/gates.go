@@ -10,9 +10,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Gates are limits on the figures of a report, by their name in a file. A name that begins with max sets an upper
-// limit, one with min a lower limit. Absent limits are not checked. A limit whose figure is unavailable fails,
-// because nothing shows that it holds.
+// Gates are limits on the figures of a report, keyed by their names in a gates file. A name that begins with max sets
+// an upper limit, one with min a lower limit. Absent limits are not checked. A limit whose figure is unavailable fails,
+// because nothing shows that the limit holds.
 type Gates struct {
 	Limits map[string]float64
 	// Tags holds limits on the cases with one tag, by tag and name.
@@ -29,7 +29,7 @@ type GateResult struct {
 	Says   string   `json:"says"`
 }
 
-// gate is the figure that a limit of this name applies to.
+// gate defines a limit: its name, and the figure that it applies to.
 type gate[R any] struct {
 	name string
 	// figure returns nil if the figure is unavailable; n is the number of cases that it is computed from.
@@ -38,11 +38,11 @@ type gate[R any] struct {
 	least, most float64
 }
 
-// anyCount is the upper bound of a limit that counts something.
+// anyCount is the upper bound for a limit on a count: any count is meaningful.
 var anyCount = math.Inf(1)
 
-// reportGates are the limits on a whole report, tagGates those on one tag. A tag without cases has no figures, so
-// every limit on it fails: removing cases must not help.
+// reportGates are the limits on a whole report, tagGates those on one tag. A tag without cases has no figures, so every
+// limit on it fails: removing cases must not make a gate pass.
 var (
 	reportGates = []gate[Report]{
 		// The one-sided upper bound.
@@ -144,8 +144,8 @@ func readLimits[R any](r *document.ObjectReader, gates []gate[R]) map[string]flo
 	return limits
 }
 
-// Check compares a report with the gates. passed is true if all of them hold, also if there are none. Callers must
-// first handle a report that is not evaluated, because its figures are not meaningful.
+// Check compares a report with the gates. passed is true if all of them hold, or if there are none. Callers must first
+// handle a report that is not evaluated, because its figures are not meaningful.
 func (g Gates) Check(r Report) (results []GateResult, passed bool) {
 	results = checkGates([]GateResult{}, "", g.Limits, reportGates, r)
 	for _, tag := range slices.Sorted(maps.Keys(g.Tags)) {

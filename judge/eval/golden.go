@@ -18,11 +18,12 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Limits of golden data. A line longer than MaxLine is an error of its own; reading continues with the next line.
+// Limits of golden data. A line longer than MaxLine is reported as a separate error; reading continues with the next
+// line.
 const (
 	MaxLine     = 1 << 20 // bytes
 	MaxCases    = 1_000_000
-	maxCaseID   = 200 // bytes; also applies to groups, tags and names
+	maxCaseID   = 200 // bytes; also for groups, tags and names
 	maxCaseTags = 50
 )
 
@@ -41,14 +42,15 @@ type Golden struct {
 	Line int // from 1
 }
 
-// ReadCases reads JSON Lines one by one, in bounded memory; it skips empty lines. A line that is not a case yields an
-// *Issue, and reading continues. Any other error means that reading failed, and comes last. file is the name in
+// ReadCases reads JSON Lines one at a time, in bounded memory, and skips empty lines. A line that is not a case yields
+// an *Issue, and reading continues. Any other error means that reading failed, and comes last. file is the name in
 // messages.
 func ReadCases(file string, from io.Reader) iter.Seq2[Golden, error] {
 	return ReadDrafts(file, from, func(*Case) {})
 }
 
-// ReadDrafts reads cases like ReadCases, but checks each as complete changes it. It yields the case as it is in the file.
+// ReadDrafts reads cases like ReadCases. It checks each case after complete has filled in missing fields, but yields
+// the case as it is in the file.
 func ReadDrafts(file string, from io.Reader, complete func(*Case)) iter.Seq2[Golden, error] {
 	return func(yield func(Golden, error) bool) {
 		n := 0
@@ -124,7 +126,7 @@ func decodeCase(file string, line int, text []byte, complete func(*Case)) (Case,
 		bad.Rule, bad.Message = RuleBadValue, decodeMessage(err)
 		return Case{}, bad
 	}
-	c.Schema = "" // it must not make two equal cases differ
+	c.Schema = "" // two cases that differ only here are equal
 	whole := c
 	complete(&whole)
 	if problem := whole.findProblem(); problem != "" {
@@ -141,7 +143,7 @@ func decodeMessage(err error) string {
 	return err.Error()
 }
 
-// Validate returns the problem of a case, looked at alone; nil if there is none.
+// Validate checks a case without regard to other cases. It returns nil if there is no problem.
 func (c Case) Validate() error {
 	if problem := c.findProblem(); problem != "" {
 		return errors.New("eval: " + problem)

@@ -25,11 +25,11 @@ func LowerBound(k, n, tail float64) float64 {
 	return betaQuantile(tail, k, n-k+1)
 }
 
-// FewGroups is the number of groups below which a bound does not describe well what other groups would show.
+// FewGroups is the number of groups below which bounds do not generalise well to other groups.
 const FewGroups = 30
 
-// NewRate returns a rate with bounds that hold although the cases of a group are similar: a group of m cases weighs m
-// in the rate and counts as one draw.
+// NewRate returns a rate whose bounds hold even if the cases of a group are similar. A group of m cases has weight m in
+// the rate, but counts as a single draw.
 //
 // squares is the sum of m*m over the groups. n*n/squares is the number of equally weighted draws with the same
 // information (Kish 1965, "Survey Sampling", 11.2, for the greatest similarity within groups). It is the number of
@@ -53,7 +53,7 @@ func (r Rate) Hits() float64 { return float64(r.K) * r.Draws / float64(r.N) }
 type tally struct {
 	k, n    int
 	group   string
-	here    int // rows of the group so far
+	here    int // rows of the current group so far
 	squares float64
 }
 
@@ -74,13 +74,13 @@ func (t *tally) rate(confidence float64) Rate { return NewRate(t.k, t.n, t.squar
 // groupSizes counts rows by group, with groups in any order.
 type groupSizes map[uint32]int
 
-// add returns how much the sum of squares grows.
+// add counts a row, and returns how much the sum of squares grows.
 func (s groupSizes) add(group uint32) float64 {
 	s[group]++
 	return float64(2*s[group] - 1)
 }
 
-// ratioOf returns nil if whole is 0 or less.
+// ratioOf returns part/whole, nil if whole is 0 or less.
 func ratioOf(part, whole float64) *float64 {
 	if whole <= 0 {
 		return nil
@@ -90,9 +90,9 @@ func ratioOf(part, whole float64) *float64 {
 
 func betaQuantile(p, a, b float64) float64 { return mathext.InvRegIncBeta(a, b, p) }
 
-// resampleGroups draws groups with replacement, as many as there are, and calls use with how often each was drawn; it
-// repeats this times times. Every resample has its own random stream, so the n-th does not depend on the number of
-// resamples. use must not keep its argument.
+// resampleGroups makes the given number of resamples. For each, it draws as many groups as there are, with replacement,
+// and calls use with how often each group was drawn. Every resample has its own random stream, so the n-th does not
+// depend on the number of resamples. use must not keep its argument.
 func resampleGroups(groups, times int, seed uint64, use func(drawn []uint32)) {
 	if groups <= 0 || int64(groups) > math.MaxUint32 {
 		return
@@ -124,7 +124,7 @@ func (s *Sample) Add(v *float64) {
 	s.values = append(s.values, *v)
 }
 
-// interval returns nil if the figure is undefined in more than half of the resamples.
+// interval returns the interval of the figure. It is nil if the figure is undefined in more than half of the resamples.
 func (s *Sample) interval(confidence float64) *Interval {
 	if len(s.values) == 0 || s.undefined > len(s.values) {
 		return nil
@@ -179,8 +179,9 @@ func bootstrapTable(rows []Row, o Options) map[string]*Sample {
 	return samples
 }
 
-// ResampleTables draws groups of rows with replacement, and calls use with the table of each resample. paired holds
-// the rows of another judge on the same cases, in the same order, which are drawn together with them; nil for none.
+// ResampleTables draws groups of rows with replacement, and calls use with the table of each resample. paired holds the
+// rows of another judge on the same cases, in the same order, or is nil. Its rows are drawn together with the first
+// ones.
 func ResampleTables(rows, paired []Row, o Options, use func(of, ofPaired *Table)) {
 	// Groups with equal tables are joined, so that a resample is summed over classes instead of groups.
 	starts, index := groupStarts(rows), map[[2]Table]uint32{}

@@ -35,8 +35,8 @@ type Ledger struct {
 	views     map[int]View // by the case's index
 }
 
-// Limits of the texts in a Ledger, in bytes: of one result or note, and of all. maxTexts limits how many different
-// texts are interned.
+// Limits of a Ledger. maxWord is the maximum size of the text of one result or note, maxWords that of all texts, both
+// in bytes. maxTexts limits how many different texts are interned.
 const (
 	maxWord   = 4 << 10
 	maxWords  = 4 << 20
@@ -96,7 +96,7 @@ func (l *Ledger) withoutJudgeInput(c Case) Case {
 	return c
 }
 
-// withoutQuotes keeps only the answers to labelled criteria.
+// withoutQuotes returns the result without quotes, and with the answers to labelled criteria only.
 func (l *Ledger) withoutQuotes(c Case, r Result) Result {
 	r.Case, r.Reasoning, r.Asked = c.ID, truncateText(r.Reasoning, maxWord), nil
 	r.Codes = l.list(r.Codes)
@@ -141,7 +141,7 @@ func (l *Ledger) label(criteria map[string]string) map[string]string {
 	return reuseValue(&l.labels, key.String(), func() map[string]string { return criteria })
 }
 
-// workflow returns the reference to a definition, or else its name.
+// workflow returns the reference to a case's definition as JSON, or the definition's name if there is no reference.
 func (l *Ledger) workflow(c *Case) json.RawMessage {
 	var w struct{ Ref, Name string }
 	if json.Unmarshal(c.Workflow, &w) != nil {
@@ -160,7 +160,7 @@ func (l *Ledger) workflow(c *Case) json.RawMessage {
 	})
 }
 
-// reuseValue returns the stored value of an equal key. Beyond maxTexts it stores no more.
+// reuseValue returns the value stored for the key, or else computes and stores it. It stores at most maxTexts values.
 func reuseValue[V any](values *map[string]V, key string, value func() V) V {
 	if v, ok := (*values)[key]; ok {
 		return v
@@ -175,11 +175,11 @@ func reuseValue[V any](values *map[string]V, key string, value func() V) V {
 	return v
 }
 
-// caseWords are the texts of a case and its results, or its view, which are dropped together.
+// caseWords describes the texts of a case and its results, or its view. They are dropped together.
 type caseWords struct {
 	at, first, n int // index of the case and of its first result, and the number of results
 	bytes        int
-	worth        int // like gradeOutcome plus 1; 1 is a failure, 0 is right
+	worth        int // 0 if right, 1 if failed, else GradeOutcome plus 1
 	confidence   float64
 }
 
@@ -201,7 +201,7 @@ type caseHeap struct {
 	bytes int
 }
 
-// keep adds texts and forgets the least valuable ones above the limit.
+// keep adds texts. While the total is above most bytes, it removes the least valuable ones and passes them to forget.
 func (h *caseHeap) keep(s caseWords, most int, forget func(caseWords)) {
 	if s.bytes == 0 {
 		return

@@ -37,11 +37,11 @@ const (
 // TagTwin marks a case that was made from another one of its group.
 const TagTwin = "twin"
 
-// minText is the minimum length of normalised data for its words alone to identify a case. Shorter data ({"ok":
-// true}) is compared together with the context.
+// minText is the minimum length of normalised data for the data alone to identify a case. Shorter data, such as
+// {"ok":true}, is compared together with the context.
 const minText = 80
 
-// Issue is one defect of golden data. As an error, it concerns a line that is not a case; the lines after it can
+// Issue is one defect of golden data. Returned as an error, it means that a line is not a case; the lines after it can
 // still be read.
 type Issue struct { //nolint:errname // most of them are listed, not returned
 	File    string `json:"file"`
@@ -63,11 +63,11 @@ type Criteria map[string]map[string][]string
 // is wrong with workflow.
 type Resolver func(file string, workflow json.RawMessage) (Criteria, error)
 
-// Linter examines golden data case by case, and keeps only digests.
+// Linter checks golden data one case at a time, and keeps only digests of the cases.
 type Linter struct {
 	resolve Resolver
 	issues  []Issue
-	// ids, contents, texts and groups hold the first place of each.
+	// ids, contents, texts and groups hold where each was first seen.
 	ids, contents, texts, groups map[string]spot
 	splits                       map[Split]*splitSeen
 	twins                        map[string][]spot // by group
@@ -76,7 +76,7 @@ type Linter struct {
 	summary                      Summary
 }
 
-// Summary counts the contents of a set.
+// Summary describes a set of cases.
 type Summary struct {
 	Cases int `json:"cases"`
 	// Digest identifies the cases ("sha256:…"), independent of files and order. A report on all cases of the set has
@@ -284,7 +284,7 @@ func ContentOf(c Case) string {
 	return "sha256:" + hex.EncodeToString([]byte(exact))
 }
 
-// contentKeys digests the judged content: exactly, and by its words.
+// contentKeys returns two digests of the judged content: of the exact content, and of its words.
 func contentKeys(c Case) (exact, words string) {
 	head := fmt.Sprintf("%s\x00%s\x00%s\x00", sortedKeys(c.Workflow), c.State, c.Action)
 	rest, _ := json.Marshal([]any{c.Evidence, c.History, c.Principal, c.Role}) // strings and valid JSON

@@ -23,7 +23,7 @@ type Measurement struct {
 	Baseline *BaselineResult `json:"baseline,omitempty"`
 	Cases    []Case          `json:"cases"`
 	Results  []Result        `json:"results"`
-	// Views of cases, and the system prompts: for readers only, no figure needs them. If there are too many, those of
+	// Views and SystemPrompts are for readers only; no figure depends on them. If there were too many views, those of
 	// the worst outcomes were kept.
 	Views         []View   `json:"views,omitempty"`
 	SystemPrompts []string `json:"systemPrompts,omitempty"`
@@ -58,7 +58,7 @@ type Cell struct {
 
 // About describes the run. Nothing in it depends on the machine or the time.
 type About struct {
-	// Sets are the files or folders of the cases, as they were named.
+	// Sets are the files or folders of the cases, as the caller named them.
 	Sets []string `json:"sets"`
 	// Judge describes the judge: "structural", or the model. Mode is that of its cassette.
 	Judge   string `json:"judge"`
@@ -83,7 +83,7 @@ func WriteJSON(w io.Writer, m Measurement) error {
 	head, err := json.MarshalIndent(struct {
 		Measurement
 		Conclusion Conclusion `json:"conclusion"`
-		Cases      *int       `json:"cases,omitempty"` // hides the one of the Measurement
+		Cases      *int       `json:"cases,omitempty"` // hides the field of the Measurement
 		Results    *int       `json:"results,omitempty"`
 		Views      *int       `json:"views,omitempty"`
 	}{Measurement: m, Conclusion: m.Conclude()}, "", " ")

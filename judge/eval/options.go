@@ -7,10 +7,10 @@ type Policy string
 
 // The policies.
 const (
-	// AsDecided takes the outcome that the pipeline gave it.
+	// AsDecided uses the outcome that the pipeline decided.
 	AsDecided Policy = "as_decided"
-	// AsWrong counts the worst wrong outcome: an approval if the case must not be approved, a rejection if it should
-	// be.
+	// AsWrong counts the answer as the worst wrong outcome: an approval if the case must not be approved, otherwise a
+	// rejection.
 	AsWrong Policy = "as_wrong"
 	// Excluded leaves the case out; the report counts how many were left out.
 	Excluded Policy = "excluded"
@@ -26,7 +26,7 @@ type Options struct {
 	// fail represents the case, and the others count only for the flip rate.
 	Pool bool `json:"pool,omitempty"`
 	// MaxFailures is the maximum share of cases without an outcome, 0..1; above it, the run counts as not evaluated.
-	// nil is 0.02.
+	// nil means 0.02.
 	MaxFailures *float64 `json:"maxFailures"`
 	// Confidence of all intervals and bounds, between 0.5 and 1; 0 is 0.95.
 	Confidence float64 `json:"confidence"`
@@ -45,7 +45,7 @@ const (
 	defaultMaxFailures = 0.02
 )
 
-// maxResamples prevents a typo from taking hours.
+// maxResamples keeps a mistyped number from running for hours.
 const maxResamples = 100_000
 
 // Limits of the lists in a report.

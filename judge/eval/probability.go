@@ -50,8 +50,8 @@ func approvalProbability(r *Result) (p float64, ok bool) {
 	return *r.Approval, true
 }
 
-// LeansToApprove reports whether the model approved, whatever policy decided afterwards. In that case Approval is the
-// confidence, otherwise 1 minus it. At exactly one half, only the code distinguishes the two.
+// LeansToApprove reports whether the model approved, whatever policy decided afterwards. If the model approved,
+// Approval equals Confidence; otherwise it is 1 - Confidence. At exactly one half, only Code distinguishes the two.
 func LeansToApprove(r *Result) bool {
 	if r.Outcome == judge.Approve {
 		return true

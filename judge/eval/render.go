@@ -9,7 +9,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// The renderers are pure functions of a Measurement. They compute no statistics, and show nil as missing, never as 0.
+// The renderers are pure functions of a Measurement. They compute no statistics. They show a nil figure as missing,
+// never as 0.
 
 // missing replaces a figure that is unavailable.
 const missing = "-"
@@ -62,7 +63,7 @@ type Page struct {
 	Tables          []Grid
 }
 
-// Listing lists cases in words: a line each, with details below it.
+// Listing describes cases in words: one line for each, with details below it.
 type Listing struct {
 	Title string
 	Items [][]string
@@ -183,7 +184,7 @@ func (c Cost) figures() []figure {
 		figure{"forms of answers", joinTallies(c.Rungs), fmt.Sprintf("%d repaired, %d degraded, %d from the cache", c.Lenient, c.Degraded, c.CacheHits)})
 }
 
-// Format formats the amount, and says if it is incomplete.
+// Format formats the amount, and states whether it is incomplete.
 func (s Sum) Format(format string) string {
 	switch {
 	case s.Known == 0:

@@ -8,8 +8,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Align formats rows in columns, one line each. The calling program passes its own table printer. Cells have no line
-// breaks.
+// Align formats rows in columns, one line each. The calling program supplies it. Cells must not have line breaks.
 type Align func(rows [][]string) string
 
 // Text writes a report for a terminal; its last line is the conclusion.
@@ -66,7 +65,7 @@ func figureRows(all []figure) [][]string {
 	return rows
 }
 
-// Text returns the table below its title, "" if it has no rows.
+// Text returns the title with the table below it, "" if the table has no rows.
 func (g Grid) Text(align Align) string {
 	if len(g.Rows) == 0 {
 		return ""
@@ -92,7 +91,7 @@ func (w WorstCase) words() []string {
 	return all
 }
 
-// describe is words without the judge's reasoning.
+// describe describes the judge's answer without its reasoning.
 func (w WorstCase) describe() string {
 	text := fmt.Sprintf("%s, right is %s (confidence %s", w.Got, w.Expected, judge.FormatConfidence(w.Confidence))
 	if w.DecidedBy != "" {

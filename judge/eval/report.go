@@ -8,14 +8,14 @@ import (
 // Report holds all results of Evaluate: numbers and texts, nothing that still has to be computed. A nil pointer is a
 // figure that is unavailable (nothing to divide by, no model answered). It must be shown as missing, never as 0.
 //
-// The same cases, results and options give the same report, in whatever order they come.
+// The same cases, results and options give the same report, whatever their order.
 type Report struct {
 	Options Options `json:"options"`
-	// Evaluated is false if so much is missing that the figures say nothing about the judge; NotEvaluated gives the
-	// reason. The figures are present in any case.
+	// Evaluated is false if too many outcomes are missing for the figures to be meaningful; NotEvaluated gives the
+	// reason. The figures are present either way.
 	Evaluated    bool   `json:"evaluated"`
 	NotEvaluated string `json:"notEvaluated,omitempty"`
-	// Incomplete is true if anything has no outcome, however little.
+	// Incomplete is true if even one case or repeat has no outcome.
 	Incomplete bool `json:"incomplete,omitempty"`
 	// Notes are sentences about the conventions of the figures and about anything that weakens them, the most
 	// important first. Every rendering shows all of them.
@@ -27,8 +27,8 @@ type Report struct {
 	// with a false approval among groups with a case that must not be approved.
 	FalseApprove       Rate `json:"falseApprove"`
 	FalseApproveGroups Rate `json:"falseApproveGroups"`
-	// WrongApprovals is the rate of wrong ones among the approvals: the risk of relying on an approval, for cases
-	// mixed like these.
+	// WrongApprovals is the rate of wrong approvals among all approvals. It is the risk of relying on an approval, for
+	// a similar mix of cases.
 	WrongApprovals Rate `json:"wrongApprovals"`
 	// FalseRefuse is the rate of rejections and escalations among the cases that should be approved; FalseReject
 	// counts rejections alone.
@@ -36,41 +36,41 @@ type Report struct {
 	FalseReject Rate `json:"falseReject"`
 	Escalation  Rate `json:"escalation"`
 	Unreadable  Rate `json:"unreadable"`
-	// Accuracy is the rate of outcomes that are exactly right. GateAccuracy is the rate of cases for which approved
-	// or not is right.
+	// Accuracy is the rate of outcomes that are exactly right. GateAccuracy is the rate of outcomes that are right if
+	// reject and escalate count as the same.
 	Accuracy     Rate `json:"accuracy"`
 	GateAccuracy Rate `json:"gateAccuracy"`
-	// Reasons is a rate among the refusals of cases that name codes: the share that gives at least one of them.
+	// Reasons covers the refusals of cases that name codes: the rate of refusals that give at least one of those codes.
 	Reasons Rate `json:"reasons"`
 
 	Confusion Confusion    `json:"confusion"`
-	Classes   []ClassScore `json:"classes"` // approve, reject, escalate: those that occur
+	Classes   []ClassScore `json:"classes"` // approve, reject and escalate, as far as they occur
 	// MacroPrecision, MacroRecall and MacroF1 are plain means over Classes.
 	MacroPrecision *float64 `json:"macroPrecision,omitempty"`
 	MacroRecall    *float64 `json:"macroRecall,omitempty"`
 	MacroF1        *float64 `json:"macroF1,omitempty"`
-	// Kappa is Cohen's kappa for approved or not, OutcomeKappa for the three outcomes.
+	// Kappa is Cohen's kappa with reject and escalate as one category; OutcomeKappa is for all three outcomes.
 	Kappa        Estimate `json:"kappa"`
 	OutcomeKappa Estimate `json:"outcomeKappa"`
-	// Clustered holds bootstrap intervals of rates, for readers who want to see how much the groups widen them.
+	// Clustered holds bootstrap intervals of rates, to show how much grouping widens them.
 	Clustered ClusteredIntervals `json:"clustered"`
 	// Weighted holds the rates by the cases' weights; nil if all weights are equal.
 	Weighted *WeightedRates `json:"weighted,omitempty"`
 
 	// Probability measures the quality of the probabilities; nil if no model answered.
 	Probability *Probability `json:"probability,omitempty"`
-	// ApprovalConfidence measures the quality of the confidences of the model's approvals alone: minConfidence
-	// applies to nothing else. nil if the model approved nothing.
+	// ApprovalConfidence measures the quality of the confidences of the model's approvals alone: minConfidence applies
+	// to nothing else. It is nil if the model approved nothing.
 	ApprovalConfidence *ConfidenceScore `json:"approvalConfidence,omitempty"`
-	// Selective shows the gain from leaving the least certain answers to a person, over all answers of the model.
-	// Approvals shows the same over its approvals alone, with WrongApprovals as the risk. nil if no model answered.
+	// Selective shows the gain from leaving the model's least certain answers to a person. Approvals shows the same for
+	// its approvals alone, with WrongApprovals as the risk. Each is nil if there are no such answers.
 	Selective *RiskCurve `json:"selective,omitempty"`
 	Approvals *RiskCurve `json:"approvals,omitempty"`
 
 	Flips     Flips      `json:"flips"`
 	Baselines []Baseline `json:"baselines"`
 	Slices    []Slice    `json:"slices"`
-	// SlicesLeftOut is how many slices were omitted because others are larger.
+	// SlicesLeftOut is the number of slices omitted in favour of larger ones.
 	SlicesLeftOut int              `json:"slicesLeftOut,omitempty"`
 	Criteria      []CriterionScore `json:"criteria,omitempty"`
 	Cost          Cost             `json:"cost"`
@@ -82,7 +82,7 @@ type Counts struct {
 	Cases int `json:"cases"` // in the splits asked for
 	// Scored is the number of rows: one for each case, or for each repeat with Options.Pool.
 	Scored int `json:"scored"`
-	Groups int `json:"groups"` // among the scored
+	Groups int `json:"groups"` // among the scored rows
 	// ExpectApprove, ExpectReject and ExpectEscalate count the scored rows by their right outcome.
 	ExpectApprove  int `json:"expectApprove"`
 	ExpectReject   int `json:"expectReject"`
@@ -90,14 +90,14 @@ type Counts struct {
 	// Missing cases have no result; Failed cases have only failures.
 	Missing int `json:"missing"`
 	Failed  int `json:"failed"`
-	// FailedResults counts single failures, including repeats; Failures counts them by reason.
+	// FailedResults counts failed results, including repeats; Failures counts them by reason.
 	FailedResults int     `json:"failedResults"`
 	Failures      []Tally `json:"failures,omitempty"`
 	Unreadable    int     `json:"unreadable"` // among the cases with an outcome
 	Excluded      int     `json:"excluded"`   // unreadable and excluded by policy
 	Results       int     `json:"results"`    // of these cases
 	// UnknownResults belong to no case. DuplicateCases repeat the id of an earlier case, DuplicateResults an earlier
-	// repeat. None of them counts.
+	// repeat. None of them is scored.
 	UnknownResults   int           `json:"unknownResults,omitempty"`
 	DuplicateCases   int           `json:"duplicateCases,omitempty"`
 	DuplicateResults int           `json:"duplicateResults,omitempty"`
@@ -162,8 +162,8 @@ type WeightedRates struct {
 	GateAccuracy *float64 `json:"gateAccuracy,omitempty"`
 }
 
-// Confusion counts the scored cases in two rows of three. The second row is also given separately for the right
-// outcomes reject and escalate.
+// Confusion counts the scored rows by right outcome and given outcome. ExpectNotApprove is the sum of ExpectReject and
+// ExpectEscalate.
 type Confusion struct {
 	ExpectApprove    OutcomeCounts `json:"expectApprove"`
 	ExpectNotApprove OutcomeCounts `json:"expectNotApprove"`
@@ -183,7 +183,7 @@ type ClassScore struct {
 	Outcome   judge.Outcome `json:"outcome"`
 	Precision Rate          `json:"precision"`
 	Recall    Rate          `json:"recall"`
-	// F1 is 0 if the outcome is never hit, and nil if it is never right and was never given.
+	// F1 is 0 if the outcome was never given correctly, and nil if it is never the right one and was never given.
 	F1 *float64 `json:"f1,omitempty"`
 }
 
@@ -193,8 +193,8 @@ type Probability struct {
 	N int `json:"n"`
 	// Base is the share of cases that should be approved.
 	Base float64 `json:"base"`
-	// Brier is the mean squared error, 0 is best. BrierBase is the error of always stating Base. BrierSkill is 1 -
-	// Brier/BrierBase; below 0 is worse than always stating Base.
+	// Brier is the mean squared error; 0 is best. BrierBase is the error of always stating Base. BrierSkill is 1 -
+	// Brier/BrierBase; a value below 0 is worse than always stating Base.
 	Brier      Estimate `json:"brier"`
 	BrierBase  float64  `json:"brierBase"`
 	BrierSkill *float64 `json:"brierSkill,omitempty"`
@@ -203,8 +203,8 @@ type Probability struct {
 	MCE float64 `json:"mce"`
 	// Bins hold equally many results as far as possible; equal probabilities stay together.
 	Bins []Bin `json:"bins"`
-	// AUROC is how often a case to approve got a higher probability than one not to approve; ties count half. 0.5 is
-	// guessing.
+	// AUROC is how often a case that should be approved got a higher probability than one that should not; ties count
+	// half. A value of 0.5 is no better than guessing.
 	AUROC Estimate `json:"auroc"`
 }
 
@@ -214,7 +214,7 @@ type Bin struct {
 	High float64 `json:"high"`
 	N    int     `json:"n"`
 	Mean float64 `json:"mean"` // of the probabilities
-	// Share of cases that should be approved, with its interval.
+	// Share is the rate of cases that should be approved.
 	Share Rate `json:"share"`
 }
 
@@ -222,25 +222,25 @@ type Bin struct {
 type RiskCurve struct {
 	N      int         `json:"n"`
 	Points []RiskPoint `json:"points"` // at most maxPoints, in ascending order of coverage
-	// AURC is the mean risk over all coverages 1/N..1, with equal certainties in any order. Best is the AURC of an
-	// order that puts every error last; the difference is the possible gain from a better confidence.
+	// AURC is the mean risk over all coverages 1/N..1, averaged over the possible orders of equally certain answers.
+	// Best is the AURC of an order that puts every error last. The difference is what better confidences could gain.
 	AURC float64 `json:"aurc"`
 	Best float64 `json:"best"`
 }
 
-// RiskPoint is the result of keeping only the answers with at least Threshold.
+// RiskPoint is the result of keeping only the answers with a confidence of at least Threshold.
 type RiskPoint struct {
 	Threshold float64 `json:"threshold"`
 	Coverage  float64 `json:"coverage"` // share kept, above 0 to 1
-	// Risk is the rate of wrong ones among the answers kept. Its bounds hold for one threshold chosen in advance,
-	// not for one chosen from the results.
+	// Risk is the rate of wrong answers among those kept. Its bounds hold for one threshold chosen in advance, not for
+	// one chosen from the results.
 	Risk Rate `json:"risk"`
 }
 
 // Flips measures how consistent the judge is on the same case.
 type Flips struct {
-	// Rate is the rate of cases with more than one outcome, among the cases with at least two answers, readable or
-	// not.
+	// Rate is the rate of cases with more than one outcome, among the cases with at least two answers. Unreadable
+	// answers count.
 	Rate Rate `json:"rate"`
 	// Approve is the rate of cases that were approved at least once and not approved at least once.
 	Approve Rate `json:"approve"`
@@ -271,8 +271,8 @@ type Slice struct {
 	Accuracy     Rate     `json:"accuracy"`
 	GateAccuracy Rate     `json:"gateAccuracy"`
 	Kappa        *float64 `json:"kappa,omitempty"`
-	// Lost is set for a tag: the number of cases that must not be approved and have no outcome. No other figure
-	// counts them.
+	// Lost is the number of cases that must not be approved and have no outcome; it is set only for tags. No other
+	// figure counts these cases.
 	Lost int `json:"lost,omitempty"`
 }
 
@@ -281,27 +281,27 @@ type CriterionScore struct {
 	Workflow string `json:"workflow"`
 	Name     string `json:"name"` // as the cases name it: its id or its text
 	N        int    `json:"n"`
-	// FalseMet is the rate of met among the labels other than met.
+	// FalseMet is the rate of criteria judged met among those with another label.
 	FalseMet Rate     `json:"falseMet"`
 	Accuracy Rate     `json:"accuracy"`
 	Kappa    *float64 `json:"kappa,omitempty"`
-	// Unanswered counts labels without an answer in the result; they do not count in N.
+	// Unanswered counts labels without an answer in the result; N does not include them.
 	Unanswered int `json:"unanswered"`
 }
 
 // Cost covers all results that did not fail, including repeats.
 type Cost struct {
 	Results   int `json:"results"`
-	Asked     int `json:"asked"` // with at least one call of a model
+	Asked     int `json:"asked"` // results with at least one call of a model
 	Calls     int `json:"calls"`
 	CacheHits int `json:"cacheHits"`
 	Degraded  int `json:"degraded"`
 	Lenient   int `json:"lenient"` // readable only after a repair
-	// Latency covers results answered by a model without the cache, Deterministic those for which no model was asked;
-	// both only if a time was recorded.
+	// Latency covers results answered by a model without the cache, Deterministic those for which no model was asked.
+	// Both ignore results without a recorded time.
 	Latency       Latency `json:"latency"`
 	Deterministic Latency `json:"deterministic"`
-	// Known sums, and the number of Asked for which they are unknown.
+	// Each Sum adds up the known amounts, and counts the results among Asked whose amount is unknown.
 	PromptTokens     Sum     `json:"promptTokens"`
 	CompletionTokens Sum     `json:"completionTokens"`
 	CostUSD          Sum     `json:"costUSD"`
@@ -320,15 +320,15 @@ type Latency struct {
 	Max document.Milliseconds `json:"maxMs"`
 }
 
-// Sum is the known part of an amount. Unknown amounts are not 0: then Total is a lower bound.
+// Sum is the known part of an amount. Unknown amounts do not count as 0: if there are any, Total is a lower bound.
 type Sum struct {
 	Total   float64 `json:"total"`
 	Known   int     `json:"known"`
 	Unknown int     `json:"unknown"`
 }
 
-// WorstCase is one wrong outcome with the judge's reasoning: false approvals come first, and within each kind the
-// highest confidence.
+// WorstCase is one wrong outcome with the judge's reasoning. A list has false approvals first; within each kind, the
+// highest confidence comes first.
 type WorstCase struct {
 	Case       string          `json:"case"`
 	Repeat     int             `json:"repeat"`
@@ -343,5 +343,5 @@ type WorstCase struct {
 	DecidedBy  judge.LayerName `json:"decidedBy,omitempty"`
 	Code       string          `json:"code,omitempty"`
 	Reasoning  string          `json:"reasoning,omitempty"`
-	Notes      string          `json:"notes,omitempty"` // the case's own
+	Notes      string          `json:"notes,omitempty"` // from the case
 }

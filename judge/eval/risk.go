@@ -8,7 +8,7 @@ import (
 
 const maxPoints = 100
 
-// RankedAnswer is an answer of a model. Group counts the groups from 0.
+// RankedAnswer is an answer of a model. Group is the number of its group, counted from 0.
 type RankedAnswer struct {
 	Score float64 // certainty
 	Wrong bool
@@ -49,13 +49,13 @@ type RiskStep struct {
 	Score   float64
 	N       int // answers kept
 	Errors  int
-	before  int     // answers kept before this run
-	already int     // errors before this run
-	Squares float64 // sum of squares of the numbers kept by group
+	before  int     // answers kept at the previous step
+	already int     // errors at the previous step
+	Squares float64 // sum of the squared numbers of answers kept per group
 	Groups  int
 }
 
-// RiskSteps returns a step for each score. The most certain answers come first.
+// RiskSteps returns a step for each distinct score. sorted must have the most certain answers first.
 func RiskSteps(sorted []RankedAnswer) []RiskStep {
 	var all []RiskStep
 	var at RiskStep

@@ -13,15 +13,15 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Runner puts cases to a judge. It keeps only a window of cases in memory, so a stream may have any length. It
-// returns the results in the order of the cases, however many are judged concurrently. It never shows the judge the
+// Runner puts cases to a judge. It keeps only a window of cases in memory, so a stream may have any length. It returns
+// the results in the order of the cases, regardless of how many are judged concurrently. It never shows the judge the
 // expected outcome.
 type Runner struct {
-	// Build converts a case into the question. It gets the case without its expectation and label. If it fails, the
-	// results have a Failure. Required.
+	// Build converts a case into the question; it is required. It gets the case without its expectation and label. If
+	// it fails, the results have a Failure.
 	Build func(Case) (judge.Case, error)
-	// Decide is the judge, such as judge.Pipeline.Decide. It also gets the case, for the evidence that the question
-	// does not contain. An error means that nothing was decided: a Failure. Required.
+	// Decide is the judge, such as judge.Pipeline.Decide; it is required. It also gets the case, for the evidence that
+	// the question does not contain. An error means that nothing was decided; the result then has a Failure.
 	Decide func(ctx context.Context, c Case, question judge.Case) (judge.Verdict, error)
 	// Workers is the number of concurrent judgements; 0 is one for each processor. The repeats of one case run one
 	// after the other, so that recorded answers are replayed in their order.
@@ -29,25 +29,26 @@ type Runner struct {
 	// Repeats of every case; 0 is 1.
 	Repeats int
 	// Retries is how often a case is judged again after a failure that waiting can fix: a busy or unavailable model.
-	// After several cases in a row without an outcome, cases are not retried until one has an outcome.
+	// After several cases in a row without an outcome, retries stop until a case has an outcome.
 	Retries int
 	// Replay retries without waiting, because the answers are recorded.
 	Replay bool
-	// Budget stops the questions, not the run: the remaining results have a Failure.
+	// Budget limits the questions. When it is spent, the run continues without asking: the remaining results have a
+	// Failure.
 	Budget Budget
 	// Progress is called with the number of finished cases, one call at a time; it may be nil.
 	Progress func(done int)
 }
 
-// Budget limits what a run may spend; 0 is no limit. It is checked before each question, so up to Workers more
-// questions can be spent.
+// Budget limits what a run may spend; 0 is no limit. It is checked before each question, so a run can exceed it by up
+// to Workers questions.
 type Budget struct {
 	Calls   int // calls of a model
 	CostUSD float64
 	Time    time.Duration
 }
 
-// The failures of a Runner; each is the beginning of a Result.Failure.
+// The failures of a Runner. A Result.Failure begins with one of them.
 const (
 	FailureBuild  = "case cannot be built"
 	FailureBudget = "budget spent"
@@ -75,8 +76,8 @@ func (r Runner) Run(ctx context.Context, cases iter.Seq2[Case, error], take func
 }
 
 // InOrder processes the items of a stream with the given number of workers (0 is one for each processor). It passes
-// each item with its result to take, in the order of the stream. It holds a window of items. The error is that of the
-// stream, of take or of ctx.
+// each item with its result to take, in the order of the stream. It keeps only a window of items in memory. The error
+// is that of the stream, of take or of ctx.
 func InOrder[In, Out any](ctx context.Context, workers int, items iter.Seq2[In, error], do func(context.Context, In) Out, take func(In, Out) error) error {
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
@@ -120,7 +121,7 @@ func InOrder[In, Out any](ctx context.Context, workers int, items iter.Seq2[In, 
 		select {
 		case out := <-j.done:
 			if err := ctx.Err(); err != nil {
-				return err // results after the end are meaningless
+				return err // results after cancellation are meaningless
 			}
 			if err := take(j.in, out); err != nil {
 				return err
@@ -164,7 +165,7 @@ func (r Runner) judgeOnce(ctx context.Context, blind Case, repeat int, question 
 		} else {
 			result = ResultOf(blind.ID, repeat, v)
 		}
-		// Rounded as in files, so that a report rendered again is the same.
+		// Took is rounded as in files, so that a report rendered from a file is the same.
 		result.Took, result.Asked = document.Milliseconds(time.Since(began).Round(time.Microsecond)), asked.all
 		p.spend(result)
 		wait := retryAfter(v, err)
@@ -199,10 +200,11 @@ func retryAfter(v judge.Verdict, err error) time.Duration {
 	return 0
 }
 
-// longestPause is below the minute for which a rejected key or an unknown model is remembered.
+// longestPause limits a pause. It is shorter than the minute for which a rejected key or an unknown model is
+// remembered.
 const longestPause = 45 * time.Second
 
-// pause waits; it returns false if it was interrupted.
+// pause waits, unless answers are replayed. It returns false if it was interrupted.
 func (r Runner) pause(ctx context.Context, wait time.Duration) bool {
 	if r.Replay {
 		return true

@@ -21,29 +21,30 @@ type Row struct {
 	weight float64
 }
 
-// MustNot reports whether the case must not be approved. That includes escalate: an approval is as wrong there as for a case to reject.
+// MustNot reports whether the case must not be approved. That includes cases to escalate: approving them is as wrong as
+// approving a case to reject.
 func (w Row) MustNot() bool { return w.Expect != judge.Approve }
 
-// FalseApprove reports an approval of a case that must not be approved.
+// FalseApprove reports whether a case was approved that must not be.
 func (w Row) FalseApprove() bool { return w.MustNot() && w.Got == judge.Approve }
 
 // IsExact reports whether the outcome is exactly right.
 func (w Row) IsExact() bool     { return w.Expect == w.Got }
 func (w Row) isGateRight() bool { return (w.Expect == judge.Approve) == (w.Got == judge.Approve) }
 
-// Joined holds cases with their results and results, sorted by group, case and repeat, so that no figure depends on the order of
+// Joined holds cases with their results, sorted by group, case and repeat, so that no figure depends on the order of
 // the input.
 type Joined struct {
 	Rows   []Row
-	Cases  []*Case              // counted
+	Cases  []*Case              // selected, without duplicates
 	by     map[string][]*Result // results of each case, by repeat
 	Counts Counts
 	lost   []*Case // cases without a known outcome
-	// unreadable also counts those that policy excludes.
+	// unreadable also counts the answers that policy excludes.
 	unreadable tally
 }
 
-// Join joins cases and results. Use Options.WithDefaults.
+// Join joins cases and results. Pass options from Options.WithDefaults.
 func Join(cases []Case, results []Result, o Options) Joined {
 	s := Joined{by: make(map[string][]*Result, len(cases))}
 	s.Counts.Splits = map[Split]int{}
@@ -138,7 +139,7 @@ func (s *Joined) score(o Options) {
 	}
 }
 
-// repeatsOf returns the results of a case in order, each repeat once.
+// repeatsOf returns the results of a case, one for each repeat, in order.
 func (s *Joined) repeatsOf(id string) []*Result {
 	all := s.by[id]
 	slices.SortStableFunc(all, func(a, b *Result) int { return cmp.Compare(a.Repeat, b.Repeat) })
@@ -149,7 +150,7 @@ func (s *Joined) repeatsOf(id string) []*Result {
 	return once
 }
 
-// IsFailed reports a failure, or an invalid outcome: then nothing is known about the judge.
+// IsFailed reports whether a result has a failure or an invalid outcome. Such a result shows nothing about the judge.
 func IsFailed(r *Result) bool {
 	return r.Failure != "" || (r.Outcome != judge.Approve && r.Outcome != judge.Reject && r.Outcome != judge.Escalate)
 }

@@ -91,7 +91,8 @@ func sliceOf(key sliceKey, s *scores, confidence float64) Slice {
 	}
 }
 
-// statusIndex maps statuses of criteria to outcomes: met corresponds to approve, because it may be granted wrongly.
+// statusIndex maps statuses of criteria to outcomes: met corresponds to approve, because a wrong met is like a false
+// approval.
 func statusIndex(status string) int {
 	switch status {
 	case "met":
@@ -154,7 +155,7 @@ func AnswerTo(name string, all []judge.CriterionVerdict) (status string, ok bool
 	return "", false
 }
 
-// rateReasons returns the share of refusals that give an expected code, among refusals of cases that name codes.
+// rateReasons computes Report.Reasons.
 func rateReasons(rows []Row, confidence float64) Rate {
 	return RateOf(rows, confidence,
 		func(w Row) bool { return len(w.Case.Expect.ViolationsAny) > 0 && w.Got != judge.Approve },

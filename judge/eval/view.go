@@ -17,7 +17,7 @@ import (
 type Exchange struct {
 	System string `json:"system,omitempty"`
 	User   string `json:"user"`
-	// Answers are the model's texts, one for each request: more than one if an answer could not be read.
+	// Answers are the model's texts, one for each request. There is more than one if an answer could not be read.
 	Answers []string `json:"answers,omitempty"`
 }
 
@@ -29,8 +29,8 @@ type exchanges struct {
 
 type exchangesKey struct{}
 
-// RecordExchange adds an exchange to the result of the case that a Runner judges under ctx;
-// elsewhere it does nothing.
+// RecordExchange adds an exchange to the result of the case that a Runner is judging with ctx. Without a Runner, it
+// does nothing.
 func RecordExchange(ctx context.Context, e Exchange) {
 	if x, ok := ctx.Value(exchangesKey{}).(*exchanges); ok {
 		x.mu.Lock()
@@ -56,7 +56,7 @@ type ViewDocument struct {
 // ViewAnswer is the answer of one repeat.
 type ViewAnswer struct {
 	Repeat int `json:"repeat"`
-	// Criteria with the model's quotes.
+	// Criteria includes the model's quotes.
 	Criteria []judge.CriterionVerdict `json:"criteria,omitempty"`
 	Asked    []Exchange               `json:"asked,omitempty"`
 }

@@ -114,7 +114,7 @@ type historyReader struct {
 	seen         map[[sha256.Size]byte]bool      // questions that became cases
 }
 
-// read passes the cases of an instance to take. The error is that of the store or of take.
+// read passes the cases of an instance to take. It returns errors of the store and of take.
 func (h *historyReader) read(inst record.Instance, take func(eval.Case) error) error {
 	if !h.since.IsZero() && inst.UpdatedAt.Before(h.since) || !h.until.IsZero() && !inst.CreatedAt.Before(h.until) {
 		return nil
@@ -154,7 +154,7 @@ func (h *historyReader) read(inst record.Instance, take func(eval.Case) error) e
 	return nil
 }
 
-// isRepeated is the reason why the second of two equal questions is not a case.
+// isRepeated is the reason for leaving out a question that is already a case.
 const isRepeated = "repeated"
 
 // buildCase returns the case for a decision, or the reason why there is none.
@@ -175,7 +175,7 @@ func (h *historyReader) buildCase(before record.Instance, ev record.Event, moves
 		Principal: ev.Principal, Role: ev.Role, Split: h.split,
 		Expect: eval.Expect{Outcome: ev.Decision.Outcome}, Label: eval.Label{Source: "synthetic", By: string(ev.Decision.DecidedBy)},
 	}
-	if ev.Kind == record.Escalated { // the decision of the person who reviewed it is better
+	if ev.Kind == record.Escalated { // the reviewer's decision is a better label
 		review, err := store.FindReview(h.ctx, h.from, ev.Review.ID)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return c, "", err

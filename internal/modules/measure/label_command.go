@@ -70,7 +70,7 @@ type labelCase struct {
 	eval.Golden
 	definition *workflow.Definition
 	criteria   []string
-	said       []label.Labelling // the two labels to settle between
+	said       []label.Labelling // the two labels that this person decides between
 }
 
 func (c *labelCommand) Run(ctx context.Context, con *module.Console) error {
@@ -105,8 +105,8 @@ func (c *labelCommand) Run(ctx context.Context, con *module.Console) error {
 	return err
 }
 
-// chooseCases selects the cases to label, in an order that is specific to the person, and begins at the first without
-// a label.
+// chooseCases selects the cases to label, in an order that is specific to the person. It starts at the first case
+// without a label.
 func (s *labelSession) chooseCases(cases []eval.Golden, settle []string) error {
 	said := map[string][]label.Labelling{}
 	if len(settle) == 2 {

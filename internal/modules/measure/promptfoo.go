@@ -158,7 +158,7 @@ func setPromptfooCell(r *importRow, column, value string) error {
 		return r.expect(kind, want)
 	case column == "__description":
 		r.names["notes"] = value
-	case strings.HasPrefix(column, "__"): // prompt and report columns
+	case strings.HasPrefix(column, "__"): // columns for prompts and reports
 	default:
 		return r.setCell(column, value)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Options supply what imported tables and tests lack.
+// Options supplies what imported tables and tests lack.
 type Options struct {
 	Workflow      string // a reference to the gate's definition
 	State, Action string
@@ -62,7 +62,7 @@ func newImportRow(line int) importRow {
 // rowNames are the columns and metadata that describe the case and are not part of its data.
 var rowNames = []string{"id", "group", "state", "action", "split", "risk", "principal", "role", "label", "notes"}
 
-// outcomeWords maps the words for expected outcomes in tables.
+// outcomeWords maps the words for expected outcomes in tables to outcomes.
 var outcomeWords = map[string]judge.Outcome{
 	"approve": judge.Approve, "approved": judge.Approve, "pass": judge.Approve, "yes": judge.Approve, "true": judge.Approve,
 	"reject": judge.Reject, "rejected": judge.Reject, "fail": judge.Reject, "no": judge.Reject, "false": judge.Reject,
@@ -118,7 +118,7 @@ func (r *importRow) setCell(column, value string) error {
 	return nil
 }
 
-// add appends a row as a case. It only counts a row without an expected outcome.
+// add appends a row as a case. A row without an expected outcome is only counted.
 func (i *Imported) add(file string, r importRow, o Options) error {
 	at := func(format string, args ...any) error {
 		return fmt.Errorf("%s:%d: %w", file, r.line, fmt.Errorf(format, args...))

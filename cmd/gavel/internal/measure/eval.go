@@ -131,7 +131,7 @@ func (c *evalRunCmd) Run(ctx context.Context, con *setup.Console) (err error) {
 	return c.conclude(con, bench.out, m, gates, before)
 }
 
-// lineFiles are the files of --out that get one line per result as soon as it is available.
+// lineFiles are the --out files that receive one line per result as soon as it is available.
 type lineFiles []*os.File
 
 // splitLineFiles creates these files, and returns the other paths.
@@ -170,10 +170,10 @@ func (f lineFiles) Close() (err error) {
 	return err
 }
 
-// errNoReports rejects a comparison by a program without the module that compares.
+// errNoReports rejects a comparison in a build without the module that compares runs.
 var errNoReports = term.UsageErrorf("use a gavel with all modules", "this program compares no runs")
 
-// readBaseline reads the earlier run (nil for none) before this run costs anything.
+// readBaseline reads the earlier run, nil if there is none. Call it before this run costs anything.
 func (c *evalRunCmd) readBaseline() (*eval.Measurement, error) {
 	if c.Baseline == "" {
 		return nil, nil
@@ -234,7 +234,7 @@ func (c *evalRunCmd) openModel(con *setup.Console) (*setup.Model, error) {
 		return nil, term.UsageErrorf("", "--max-cost needs prices: give --llm-price-in and --llm-price-out")
 	}
 	if c.Parallel == 0 {
-		c.Parallel = max(8, c.Workers) // so that no worker waits for another
+		c.Parallel = max(8, c.Workers) // enough that no worker waits for another
 	}
 	return c.OpenMeasured(con.Log, c.Mode, c.Tape)
 }
@@ -363,7 +363,7 @@ func addUnjudged(ctx context.Context, set setup.GoldenSet, ledger *eval.Ledger, 
 	return nil
 }
 
-// interruption keeps errors about files. All other errors mean that the run was interrupted.
+// interruption returns nil and a *term.ExitError unchanged. Any other error means that the run was interrupted.
 func interruption(err error) error {
 	if _, said := errors.AsType[*term.ExitError](err); err == nil || said {
 		return err
@@ -399,8 +399,8 @@ func (c *evalRunCmd) conclude(con *setup.Console, out []string, m eval.Measureme
 	return render.Finish(con.Out, out, m.Conclude())
 }
 
-// checkSame rejects a baseline in which a selected case has a different right outcome, before a comparison that is
-// impossible costs anything.
+// checkSame rejects a baseline in which a selected case has a different right outcome. It runs before the judge, so
+// that an impossible comparison costs nothing.
 func checkSame(ctx context.Context, s setup.GoldenSet, before *eval.Measurement) error {
 	if before == nil {
 		return nil

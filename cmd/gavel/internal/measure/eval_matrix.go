@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/prompts"
 )
 
-// maxCells prevents a typo from taking days.
+// maxCells keeps a mistyped matrix from running for days.
 const maxCells = 16
 
 // cells returns the judges that a run measures: one, or each model with each prompt.

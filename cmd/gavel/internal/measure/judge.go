@@ -21,7 +21,7 @@ import (
 	"github.com/gavel-mcp/gavel/prompts"
 )
 
-// Operations are the commands that perform one operation, by their words.
+// Operations maps the words of each command that performs one operation to that operation.
 var Operations = map[string]*setup.OperationSpec{
 	"judge clear": {Operation: operation.ClearRefusals.Operation, Flags: map[string]string{"id": "instance"}},
 }
@@ -112,7 +112,7 @@ func (c *judgeShowCmd) Run(_ context.Context, con *setup.Console) error {
 	return nil
 }
 
-// caseFor builds the case of an action as the engine would for a new instance in that state.
+// caseFor builds the case for an action as the engine would for a new instance in the given state.
 func caseFor(source engine.DefineRequest, state, action string, data, document json.RawMessage) (judge.Case, error) {
 	def, err := workflow.ParseWithFiles(source.Source, source.Document, source.Files)
 	if err != nil {

@@ -33,7 +33,7 @@ type Diagnosis struct {
 	Breaker  string       `json:"breaker,omitempty"`
 	Samples  []SampleTest `json:"samples"`
 	Problems []string     `json:"problems,omitempty"` // the cause and the next step, one per line
-	Notes    []string     `json:"notes,omitempty"`    // likewise, for faults that do not stop the model from working
+	Notes    []string     `json:"notes,omitempty"`    // like Problems, for faults that do not stop the model from working
 	OK       bool         `json:"ok"`
 }
 
@@ -225,7 +225,7 @@ func (d *Diagnosis) describe(stats llm.Stats) {
 		if !m.Capabilities.Since.IsZero() {
 			d.Rung = m.Capabilities.Rung
 		}
-		// Problems already has the failures of samples. Dropped and Rung show unsupported capabilities.
+		// Problems already contains the failures of samples; Dropped and Rung show unsupported capabilities.
 		if e := m.LastError; e != nil && d.OK && e.Class != llm.ClassCapability {
 			d.Notes = append(d.Notes, e.Message+"; "+e.Advice)
 		}

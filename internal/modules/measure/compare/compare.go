@@ -1,6 +1,6 @@
 // Package compare compares two runs of judges over the same cases.
 //
-// It must never call a difference a regression that chance explains.
+// It must never report a difference as a regression if chance can explain it.
 package compare
 
 import (
@@ -24,17 +24,17 @@ type Comparison struct {
 	Compared    bool     `json:"compared"`
 	NotCompared string   `json:"notCompared,omitempty"`
 	Notes       []string `json:"notes"`
-	// Pairs is the number of cases with an outcome from both judges, Groups the number of their groups. Unpaired is
-	// the number of cases with an outcome from one judge or none.
+	// Pairs is the number of cases with an outcome from both judges, and Groups the number of their groups. Unpaired is
+	// the number of cases with an outcome from only one judge, or from neither.
 	Pairs    int    `json:"pairs"`
 	Groups   int    `json:"groups"`
 	Unpaired int    `json:"unpaired"`
 	Digest   string `json:"digest"` // of the cases, as in Counts
 	// Right compares whether the outcome is exactly right, FalseApprove whether a case that must not be approved was
-	// not approved. In both, B counts pairs that got worse, C pairs that got better.
+	// correctly refused. In both, B counts pairs that got worse, C pairs that got better.
 	Right        McNemarTest `json:"right"`
 	FalseApprove McNemarTest `json:"falseApprove"`
-	// Differences are after minus before, with paired bootstrap intervals.
+	// Differences are the changes in figures, after minus before, with paired bootstrap intervals.
 	Differences []Difference `json:"differences"`
 	// Changed lists cases with a different outcome, new false approvals first.
 	Changed        []Change `json:"changed"`
@@ -74,8 +74,8 @@ type Change struct {
 	After    judge.Outcome `json:"after"`
 }
 
-// McNemar returns the exact p-values for b pairs that got worse and c that got better (McNemar 1947). The exact test
-// is that of a fair coin tossed b+c times.
+// McNemar returns the exact p-values for b pairs that got worse and c that got better (McNemar 1947). The exact test is
+// that of b+c tosses of a fair coin.
 func McNemar(b, c int) (twoSided, worse float64) {
 	tail := func(k int) float64 { // k or more of b+c
 		if k <= 0 {
@@ -110,7 +110,7 @@ func Compare(cases []eval.Case, before, after []eval.Result, o eval.Options) Com
 
 type pairing struct{ before, after eval.Row }
 
-// pairRows joins rows of the same case and repeat. Without pooling it joins the first repeats of both judges.
+// pairRows pairs the n-th row of a case from one judge with the n-th row of that case from the other.
 func pairRows(first, second []eval.Row) []pairing {
 	type key struct {
 		id string
@@ -141,7 +141,7 @@ func pairRows(first, second []eval.Row) []pairing {
 
 func testMcNemar(pairs []pairing, counts, right func(eval.Row) bool) McNemarTest {
 	var t McNemarTest
-	var worse []int // by group, minus those that got better
+	var worse []int // by group: pairs that got worse minus pairs that got better
 	group := ""
 	for _, p := range pairs {
 		if !counts(p.before) {
@@ -164,8 +164,8 @@ func testMcNemar(pairs []pairing, counts, right func(eval.Row) bool) McNemarTest
 	return t
 }
 
-// flipGroups returns the exact p-values of a sum if each part could equally have had the opposite sign: the two-sided
-// one, and that of a sum at least as large.
+// flipGroups returns exact p-values for the sum of the parts if each part could equally have had the opposite sign.
+// twoSided is the two-sided p-value; larger is the probability of a sum at least as large.
 func flipGroups(parts []int) (twoSided, larger float64) {
 	sum, reach, alone := 0, 0, [2]int{}
 	for _, d := range parts {
@@ -318,7 +318,7 @@ func (c Comparison) DifferenceTable() eval.Grid {
 	return t
 }
 
-// ChangeTable shows the first cases with another outcome.
+// ChangeTable shows the first of the changed cases.
 func (c Comparison) ChangeTable() eval.Grid {
 	t := eval.Grid{Title: "Other outcomes than before", Head: []string{"case", "right", "before", "after"}}
 	shown := min(len(c.Changed), maxShown)
@@ -331,7 +331,8 @@ func (c Comparison) ChangeTable() eval.Grid {
 	return t
 }
 
-// LabelChanges returns, for each case that changed, whether it got better.
+// LabelChanges describes, by case id, whether the outcome of a changed case became right, is no longer right, or is
+// wrong in another way.
 func (c Comparison) LabelChanges() map[string]string {
 	out := map[string]string{}
 	for _, d := range c.Changed {
@@ -347,7 +348,7 @@ func (c Comparison) LabelChanges() map[string]string {
 	return out
 }
 
-// Baseline returns the part of the comparison that a run keeps.
+// Baseline returns the comparison in the form that a run stores.
 func (c Comparison) Baseline() (*eval.BaselineResult, error) {
 	detail, err := json.Marshal(c)
 	return &eval.BaselineResult{Compared: c.Compared, Regression: c.Regression, Says: c.Says, Detail: detail}, err
@@ -358,7 +359,7 @@ func ReadBaseline(b *eval.BaselineResult) (c Comparison, err error) {
 	return c, json.Unmarshal(b.Detail, &c)
 }
 
-// Runs compares two runs, and notes how many cases themselves have changed.
+// Runs compares two runs. If the cases themselves have changed, Says also states how many.
 func Runs(before, after eval.Measurement) Comparison {
 	c := Compare(after.Cases, before.Results, after.Results, after.Report.Options)
 	was := map[string]string{}
@@ -379,7 +380,7 @@ func Runs(before, after eval.Measurement) Comparison {
 	return c
 }
 
-// CheckSame rejects a comparison of runs if a case has a different right outcome: the difference would come from the
+// CheckSame rejects a comparison of runs if a case has a different right outcome: a difference would come from the
 // labels.
 func CheckSame(before, after eval.Measurement) error {
 	expected := map[string]judge.Outcome{}

@@ -1,4 +1,5 @@
-// Package label has people's labels of golden cases: how far two people agree, and the cases on which they do.
+// Package label handles people's labels of golden cases. It measures how far two people agree, and merges the labels on
+// which they do.
 //
 // It must never use the judge's answers.
 package label
@@ -20,14 +21,14 @@ import (
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
-// ReadCases reads golden cases; expect.outcome, label.source and split may be absent.
+// ReadCases reads golden cases, in which expect.outcome, label.source and split may be absent.
 func ReadCases(file string, from io.Reader) iter.Seq2[eval.Golden, error] {
 	return eval.ReadDrafts(file, from, func(c *eval.Case) {
 		c.Expect.Outcome, c.Label.Source, c.Split = cmp.Or(c.Expect.Outcome, judge.Approve), cmp.Or(c.Label.Source, "human"), cmp.Or(c.Split, eval.Dev)
 	})
 }
 
-// Labelling is one person's answer to one case: a line of a file of labels.
+// Labelling is one person's label of one case: one line of a labels file.
 type Labelling struct {
 	Case string `json:"case"`
 	// Content is the ContentOf of the case that the person saw.
@@ -38,13 +39,13 @@ type Labelling struct {
 	Why      string            `json:"why,omitempty"`
 }
 
-// Labels are one person's labels, by case. The last label of a case counts.
+// Labels are one person's labels by case. If a case has several labels, the last one counts.
 type Labels struct {
 	By string
 	Of map[string]Labelling
 }
 
-// ReadLabels reads a file of labels, which must all be from one person. Its error names the line.
+// ReadLabels reads a labels file. All of its labels must be from one person. Its error names the line.
 func ReadLabels(file string, from io.Reader) (Labels, error) {
 	out := Labels{Of: map[string]Labelling{}}
 	text, err := io.ReadAll(from)
@@ -96,11 +97,13 @@ type Agreement struct {
 	// Cases is how many both labelled; Groups is the number of their groups.
 	Cases  int `json:"cases"`
 	Groups int `json:"groups"`
-	// Unlabelled counts cases that one of them has not labelled, Changed those that changed after they were labelled.
+	// Unlabelled counts cases that at least one of them has not labelled. Changed counts cases that changed after at
+	// least one of them labelled them.
 	Unlabelled int       `json:"unlabelled"`
 	Changed    int       `json:"changed"`
 	Same       eval.Rate `json:"same"`
-	// Kappa is computed for the three outcomes, GateKappa for approved or not. Groups are resampled.
+	// Kappa is for the three outcomes; GateKappa treats reject and escalate as one. Their intervals come from
+	// resampling groups.
 	Kappa     eval.Estimate `json:"kappa"`
 	GateKappa eval.Estimate `json:"gateKappa"`
 	// Counts is indexed by the first and the second person's outcome: approve, reject, escalate.
@@ -114,8 +117,8 @@ type Dispute struct {
 	Said [2]Labelling `json:"said"`
 }
 
-// Agree compares two people's labels of cases. It scores the second person as if they were a judge and the first
-// person were right: every figure is symmetric.
+// Agree compares two people's labels of cases. It scores the second person as a judge, with the first person's labels
+// as the right answers. Swapping the two changes no figure.
 func Agree(cases []eval.Case, a, b Labels) Agreement {
 	out := Agreement{By: [2]string{a.By, b.By}, Disputes: []Dispute{}}
 	var right []eval.Case
@@ -153,9 +156,9 @@ func (a Agreement) Figures() [][]string {
 	}
 }
 
-// Merge returns a case with the label that two people agree on, or that a third one settled. ok is false if there is
-// none. Criteria are those that both labelled the same. A case without a split gets one by its group: 30 of 100
-// groups dev, 30 cal, 40 test.
+// Merge returns a case with the label that two people agree on, or else the label of a third person who settled it. ok
+// is false if there is neither. If the two agree, Criteria holds the criteria that both labelled the same. A case
+// without a split gets one by its group: 30 % of groups dev, 30 % cal, 40 % test.
 func Merge(c eval.Case, a, b, settled Labels) (merged eval.Case, ok bool) {
 	first, isFirst, _ := a.LabelOf(c)
 	second, isSecond, _ := b.LabelOf(c)
@@ -184,7 +187,7 @@ func Merge(c eval.Case, a, b, settled Labels) (merged eval.Case, ok bool) {
 	return c, true
 }
 
-// keepViolations returns the codes that a case expects, if they belong to this outcome.
+// keepViolations returns the codes that a case expects, if the case expects the given outcome.
 func keepViolations(c eval.Case, outcome judge.Outcome) []string {
 	if c.Expect.Outcome == outcome {
 		return c.Expect.ViolationsAny

@@ -36,8 +36,8 @@ func indexRun(r judgedRun) runIndex {
 	return at
 }
 
-// viewCases prepares the cases of runs over the same set for a page, the worst first. changed has the labels of
-// changed cases, by id.
+// viewCases prepares the cases of runs over the same set for a page, the worst first. changed describes the changed
+// cases, by id.
 func viewCases(runs []judgedRun, changed map[string]string) []PageCase {
 	all := make([]runIndex, 0, len(runs))
 	for _, r := range runs {
@@ -157,8 +157,8 @@ func describeCase(c *eval.Case) [][]string {
 	return facts
 }
 
-// judgement returns the answers of a run to a case: the first in full, of the others only the outcome. criteria are
-// those of the first answer.
+// judgement returns the answers of a run to a case: the first in full, and only the outcomes of the others. criteria
+// are those of the first answer.
 func (r runIndex) judgement(c *eval.Case) (all []PageJudgement, criteria []judge.CriterionVerdict) {
 	first := r.first[c.ID]
 	if first == nil {

@@ -71,10 +71,10 @@ func systemPrompts(runs []judgedRun) (all []string) {
 	return all
 }
 
-// chart is a drawing; its coordinates lie in a square of 320.
+// chart is a drawing. Its coordinates lie in a square with sides of 320.
 type chart struct {
 	Title, Across, Up string
-	Ideal, Curve      string // paths; they contain only numbers of this program
+	Ideal, Curve      string // paths; they contain only numbers that this program computed
 	Ticks             []tick
 	Dots              []dot
 }
@@ -95,7 +95,7 @@ const (
 	chartTop, chartBottom = 10.0, 280.0
 )
 
-// chartX and chartY convert shares 0..1 to coordinates; top is the value at the upper edge.
+// chartX and chartY convert shares 0..1 to coordinates; top is the value at the upper edge of the plot area.
 func chartX(v float64) float64      { return chartLeft + v*(chartRight-chartLeft) }
 func chartY(v, top float64) float64 { return chartBottom - min(v/top, 1)*(chartBottom-chartTop) }
 
@@ -111,8 +111,8 @@ func axisTicks(top float64) []tick {
 	return all
 }
 
-// reliabilityChart plots the share that should be approved over the stated probability. A calibrated judge lies on
-// the diagonal.
+// reliabilityChart plots the share of cases that should be approved against the stated probability. A calibrated judge
+// lies on the diagonal.
 func reliabilityChart(bins []eval.Bin) chart {
 	c := chart{
 		Title: "Reliability: on the line, stated and true agree; bars are exact intervals", Across: "stated probability", Up: "should be approved",

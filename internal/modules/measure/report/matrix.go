@@ -21,12 +21,12 @@ const MatrixFormat = "gavel-eval-matrix-1"
 // Matrix holds the same cases judged by several judges.
 type Matrix struct {
 	Cells []eval.Cell
-	// against has the comparison of each cell but the first with the first.
+	// against holds the comparisons of the first cell with each of the others.
 	against []compare.Comparison
 }
 
-// NewMatrix compares every cell with the first. Each comparison uses a higher confidence, so that all of them
-// together keep the confidence of the run (Bonferroni).
+// NewMatrix compares every cell with the first. Each comparison uses a higher confidence, so that together they keep
+// the confidence of the run (Bonferroni).
 func NewMatrix(cells []eval.Cell) (Matrix, error) {
 	m := Matrix{Cells: cells}
 	for i := range cells[1:] {
@@ -124,7 +124,7 @@ func (m Matrix) gateTable() eval.Grid {
 	return t
 }
 
-// cautions returns those of all cells without duplicates.
+// cautions returns the warnings of all cells without duplicates.
 func (m Matrix) cautions() []string {
 	var out []string
 	for _, c := range m.Cells {
@@ -146,7 +146,7 @@ func (m Matrix) notes() []string {
 	return []string{differences, "The best of several cells on these cases looks better than it is: choose on dev or cal, and report the one chosen on test."}
 }
 
-// Text returns the report on a matrix without cases. Its header is that of the first cell without the judge.
+// Text returns the report on a matrix without cases. Its header is that of the first cell, without the judge.
 func (m Matrix) Text() eval.Page {
 	header := slices.DeleteFunc(m.Cells[0].Run.Page().Header, func(row []string) bool { return row[0] == "judge" || row[0] == "prompt" })
 	return eval.Page{
@@ -181,7 +181,7 @@ type matrixOnFile struct {
 	Cells      []cellOnFile    `json:"cells"`
 }
 
-// WriteMatrix writes a matrix file; run of each cell is a file of results.
+// WriteMatrix writes a matrix file; the run of each cell has the form of a results file.
 func WriteMatrix(w io.Writer, m Matrix) error {
 	out := matrixOnFile{Format: MatrixFormat, Conclusion: m.Conclude()}
 	for _, c := range m.Cells {

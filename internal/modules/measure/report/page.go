@@ -18,8 +18,8 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Page is a report that HTML shows with its cases. All content is rendered as text: nothing that models or agents
-// wrote becomes markup.
+// Page is a report that HTML renders together with its cases. All content is rendered as text: nothing that models or
+// agents wrote becomes markup.
 type Page struct {
 	eval.Page
 	Title string
@@ -34,7 +34,7 @@ type Page struct {
 // PageCase is a case, collapsed until the reader opens it.
 type PageCase struct {
 	Title, Line string
-	// Badge is a word in front of the title; Wrong determines its colour.
+	// Badge is a word before the title; Wrong determines its colour.
 	Badge string
 	Wrong bool
 	// Labels are the filters that select the case.
@@ -61,7 +61,7 @@ type PageCriterion struct {
 	Name, Status, Labelled, Quote, Why string
 }
 
-// Class is used by the templates.
+// Class returns the CSS class of the status, for the templates.
 func (c PageCriterion) Class() string { return statusClass(c.Status) }
 
 func statusClass(status string) string {
@@ -78,7 +78,7 @@ type PageText struct {
 	Pieces []PagePiece
 }
 
-// PagePiece is a part of a text. Quote names the criterion that it was quoted for, "" for none.
+// PagePiece is a part of a text. Quote names the criterion for which the model quoted it, "" if it is not a quote.
 type PagePiece struct{ Text, Quote, Status string }
 
 // quotation is a model's quote for a criterion.
@@ -99,7 +99,8 @@ func quotationsOf(prefix string, criteria []judge.CriterionVerdict) []quotation 
 // maxMarks limits how often one quote is marked in a text.
 const maxMarks = 20
 
-// newPageText marks quotes, both as they are and as JSON encodes them.
+// newPageText returns the text with the quotes marked. It looks for the quote as JSON encodes it if the text contains
+// that, otherwise for the quote itself.
 func newPageText(title, text string, quotes []quotation) PageText {
 	type span struct {
 		from, to int
@@ -185,8 +186,8 @@ type shownCase struct {
 	Classes, Status string
 }
 
-// listFilters returns the filters, the classes of each case, and the style that hides cases that are not selected. A
-// page without scripts can be filtered only by its style.
+// listFilters returns the filters, the classes of each case, and the style that hides unselected cases. Because the
+// page has no scripts, only its style can filter.
 func (p Page) listFilters() (filters []filter, classes []string, style string) {
 	counts, kinds := map[PageLabel]int{}, []string{}
 	for _, c := range p.Cases {
@@ -239,7 +240,8 @@ var htmlTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("report").Parse(htmlText))
 })
 
-// HTML writes a page: one self-contained file without scripts and without anything from other hosts. Its content security policy allows its own style and nothing else.
+// HTML writes a page: one self-contained file that has no scripts and loads nothing from other hosts. Its content
+// security policy allows only its own style.
 func (p Page) HTML(w io.Writer) error {
 	if n := len(p.Cases) - maxPageCases; n > 0 {
 		p.Cases, p.CasesLeftOut = p.Cases[:maxPageCases], p.CasesLeftOut+n

@@ -10,18 +10,18 @@ import (
 // Cascade compares a cascade of two models with the second model alone: the savings and the risk. It uses the
 // cases of the split test whose groups did not take part in choosing the threshold.
 type Cascade struct {
-	// First certifies the threshold of the model that is asked first. Only its calibrated approvals can decide.
+	// First certifies the threshold of the model that is asked first. Only its calibrated approvals can decide a
+	// question.
 	First Tuning `json:"first"`
-	// Decided is the share of the questions that the first model decides. Wrong is the rate of wrong ones among these
-	// approvals.
+	// Decided is the share of questions that the first model decides. Wrong is the rate of wrong approvals among these
+	// decisions.
 	Decided eval.Rate `json:"decided"`
 	Wrong   eval.Rate `json:"wrong"`
-	// Together is the rate of wrong ones among the approvals of the cascade, Alone among those of the second model
-	// without it.
+	// Together is the rate of wrong approvals among all approvals of the cascade, Alone that of the second model alone.
 	Together eval.Rate `json:"together"`
 	Alone    eval.Rate `json:"alone"`
-	// CostUSD is the cost of the cascade, AloneUSD that of the second model alone; nil if a cost is unknown. Saved is
-	// the share of AloneUSD that the cascade saves, below 0 if it costs more.
+	// CostUSD is the cost of the cascade, AloneUSD that of the second model alone; each is nil if a cost is unknown.
+	// Saved is the share of AloneUSD that the cascade saves; it is below 0 if the cascade costs more.
 	CostUSD  *float64 `json:"costUSD,omitempty"`
 	AloneUSD *float64 `json:"aloneUSD,omitempty"`
 	Saved    *float64 `json:"saved,omitempty"`
@@ -33,7 +33,7 @@ func CompareCascade(cases []eval.Case, first, second []eval.Result, target float
 	calibrated := make([]eval.Result, len(first))
 	for i, r := range first {
 		if calibrated[i] = r; r.Approval != nil && eval.LeansToApprove(&r) && r.Assurance != judge.AssuranceLLMCalibrated {
-			calibrated[i].Approval = nil // it decides nothing
+			calibrated[i].Approval = nil // it can decide nothing
 		}
 	}
 	tuned, err := Tune(cases, calibrated, target, o)
@@ -83,7 +83,7 @@ func CompareCascade(cases []eval.Case, first, second []eval.Result, target float
 	return t, nil
 }
 
-// bill adds up costs. If one is unknown, so is the sum.
+// bill adds up costs. If one cost is unknown, so is the sum.
 type bill struct {
 	usd     float64
 	unknown bool

@@ -1,4 +1,4 @@
-// Package tune finds the confidence at which a judge may be relied on, and certifies the risk.
+// Package tune finds the minimum confidence at which a judge may be relied on, and certifies the risk of doing so.
 //
 // It must never certify a threshold on the cases that it was chosen on.
 package tune
@@ -16,14 +16,14 @@ import (
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
-// Certification reports whether a threshold was shown to keep a risk.
+// Certification states whether the risk at a threshold was shown to be at most the target.
 type Certification string
 
 // The certifications.
 const (
 	// Certified: with the requested confidence, the risk is at most the target.
 	Certified Certification = "certified"
-	// NotCertifiable: there are too few approvals to show it, whether it holds or not.
+	// NotCertifiable: there are too few approvals to show whether the risk is at most the target.
 	NotCertifiable Certification = "not_certifiable"
 	// Infeasible: even at the best threshold, the risk is shown to be above the target. More cases do not help; use
 	// another judge or another target.
@@ -45,12 +45,12 @@ type Tuning struct {
 	Chosen *float64 `json:"chosen,omitempty"`
 	// Coverage is the share of the model's answers on Cal that are approvals at Chosen.
 	Coverage float64 `json:"coverage"`
-	// Risk is the rate of wrong ones among the approvals of Test at Chosen; its Upper is the risk that they certify.
-	// Groups is the number of groups of these approvals.
+	// Risk is the rate of wrong approvals among the approvals on Test at Chosen; its Upper is the risk that they
+	// certify. Groups is the number of their groups.
 	Risk   eval.Rate `json:"risk"`
 	Groups int       `json:"groups"`
 	// Needed is how many approvals certify the target if none is wrong and each is in a separate group. More is how
-	// many more on Test are needed until the target is certified; 0 if it is.
+	// many more on Test are needed to certify the target; 0 if it is certified.
 	Needed int `json:"needed"`
 	More   int `json:"more"`
 	// Prospects show which risks more approvals on Test would certify.
@@ -63,8 +63,8 @@ type Tuning struct {
 // Prospect is how many more approvals, each in a separate group, certify a risk.
 type Prospect struct {
 	Risk float64 `json:"risk"`
-	// NoneWrong assumes that none of them is wrong, AsSeen that the rate of wrong ones stays as it is. AsSeen is nil
-	// if no number is enough.
+	// NoneWrong assumes that none of them is wrong, AsSeen that the rate of wrong approvals stays the same. AsSeen is
+	// nil if no number is enough.
 	NoneWrong int  `json:"noneWrong"`
 	AsSeen    *int `json:"asSeen,omitempty"`
 }
@@ -77,12 +77,12 @@ type Candidate struct {
 
 const maxCandidates = 10
 
-// leastTarget is the smallest target: showing it takes three million approvals without a wrong one.
+// leastTarget is the smallest target. Certifying it takes three million approvals without a wrong one.
 const leastTarget = 1e-6
 
 // Tune chooses the lowest threshold at which, according to the split Cal, the share of wrong approvals is at most
-// target. It certifies that threshold on Test alone: a single threshold, tested once, on groups that the choice has
-// not used.
+// target. It certifies that threshold on Test alone: a single threshold, tested once, on groups that were not used to
+// choose it.
 //
 // Target is from 1e-6 to below 1; the error names the argument that is out of range. Tune uses the model's own
 // approvals, because the threshold is meant for minConfidence.
@@ -106,7 +106,8 @@ func Tune(cases []eval.Case, results []eval.Result, target float64, o eval.Optio
 	return t, nil
 }
 
-// tuneThreshold takes approvals with the most certain first; all is the number of answers on Cal.
+// tuneThreshold chooses a threshold on cal, and certifies it on test. Both list approvals, the most certain first. all
+// is the number of answers on Cal.
 func tuneThreshold(cal []eval.RankedAnswer, all int, test []eval.RankedAnswer, target, confidence float64) Tuning {
 	t := Tuning{TargetRisk: target, Confidence: confidence, Status: NotCertifiable}
 	t.Needed = ApprovalsNeeded(0, target, confidence)
@@ -129,8 +130,9 @@ func tuneThreshold(cal []eval.RankedAnswer, all int, test []eval.RankedAnswer, t
 	return t
 }
 
-// pickThresholds picks steps at even intervals by the number of approvals kept. It begins with the strictest that
-// could certify (or that keeps half, if there are too few) and ends with all of them.
+// pickThresholds picks steps at even intervals by the number of approvals kept. It begins with the strictest step that
+// could certify the target, or that keeps half of the approvals if there are too few. It ends with the step that keeps
+// all of them.
 func pickThresholds(all []eval.RiskStep, needed int) []eval.RiskStep {
 	if len(all) == 0 {
 		return nil
@@ -182,8 +184,8 @@ func (t *Tuning) certify(test []eval.RankedAnswer) {
 	t.addProspects()
 }
 
-// moreFor returns how many more draws certify a risk, assuming that none of them is wrong or that the rate stays as
-// it is.
+// moreFor returns how many more draws certify a risk, assuming that none of them is wrong or, with asSeen, that the
+// rate of wrong approvals stays the same.
 func (t *Tuning) moreFor(risk float64, asSeen bool) int {
 	hits, draws := t.Risk.Hits(), t.Risk.Draws
 	return leastCount(func(more int) bool {
@@ -220,14 +222,14 @@ func ApprovalsNeeded(wrong int, target, confidence float64) int {
 	return leastCount(func(n int) bool { return showsRisk(float64(wrong), float64(n), target, confidence) })
 }
 
-// showsRisk reports whether the upper bound of k wrong ones among n is at most target: at a risk of target, so few
-// wrong ones would be rare.
+// showsRisk reports whether the upper bound for k wrong approvals among n is at most target: at a risk of target, so
+// few wrong approvals would be rare.
 func showsRisk(k, n, target, confidence float64) bool {
 	return n > k && mathext.RegIncBeta(n-k, k+1, 1-target) <= 1-confidence
 }
 
-// leastCount returns the smallest count, 0 or more, that is enough; enough must be monotonic. It returns math.MaxInt
-// if the count is above two billion.
+// leastCount returns the smallest n >= 0 for which enough returns true; enough must be monotonic. It returns
+// math.MaxInt if n would be above two billion.
 func leastCount(enough func(n int) bool) int {
 	if enough(0) {
 		return 0
@@ -235,7 +237,7 @@ func leastCount(enough func(n int) bool) int {
 	low, high := 0, 1
 	for !enough(high) {
 		if high > math.MaxInt32 {
-			return math.MaxInt // a target close to 0
+			return math.MaxInt // the target is too close to 0
 		}
 		low, high = high, 2*high
 	}
