@@ -210,7 +210,7 @@ func TestHandlerKeepsOthersOut(t *testing.T) {
 }
 
 // An error of Open names the part that could not be opened, and its location.
-func TestOpenReportsTheMistake(t *testing.T) {
+func TestOpenErrorNamesThePart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.yaml")

@@ -141,7 +141,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-func TestUnknownRoleHasNoRights(t *testing.T) {
+func TestInvalidPrincipalsHaveNoRights(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for _, p := range []engine.Principal{{}, {ID: "x"}, {ID: "x", Role: "root"}, {Role: engine.RoleOperator}} {

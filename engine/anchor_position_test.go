@@ -11,7 +11,7 @@ import (
 
 // Anchors and their verification also cover an event at a position that was used before, for example after
 // a repair or tampering.
-func TestAnchorsCoverOldPositions(t *testing.T) {
+func TestAnchorsCoverReusedPositions(t *testing.T) {
 	l := &ledger{path: filepath.Join(t.TempDir(), "gavel.db"), key: newSigner(t)}
 	b, closing := l.open(t, l.path)
 	b.define(operator, ledgerWorkflow)

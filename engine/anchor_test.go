@@ -38,7 +38,7 @@ func (b *bench) anchor() audit.AnchorResult {
 	return a
 }
 
-func TestAnchorsCoverMovedInstances(t *testing.T) {
+func TestAnchorsCoverChangedInstances(t *testing.T) {
 	key := newSigner(t)
 	b := anchorBench(t, memory.New(), key)
 	zero := b.anchor()
@@ -237,7 +237,7 @@ func TestAnchorRefusesADamagedOne(t *testing.T) {
 	}
 }
 
-func TestVerifyOneInstanceWithoutKeys(t *testing.T) {
+func TestVerifyHonoursKeysAndInstance(t *testing.T) {
 	key := newSigner(t)
 	b := anchorBench(t, memory.New(), key)
 	id := b.start(agent, "ledger", `{}`).ID

@@ -307,7 +307,7 @@ func TestPagesAreBoundedByTime(t *testing.T) {
 }
 
 // A search that finds nothing for a long time ends with a cursor; its pages together search everything.
-func TestSparseSearchReadsBoundedRows(t *testing.T) {
+func TestSparseSearchEndsWithACursor(t *testing.T) {
 	pool() // started outside the bubble, because it outlives it
 	synctest.Test(t, searchForLittle)
 }

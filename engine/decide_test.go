@@ -73,7 +73,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestDecideRefusesUnjudgeableCases(t *testing.T) {
+func TestDecideRefusesInvalidRequests(t *testing.T) {
 	b := newBench(t)
 	b.define(operator, simple)
 	for name, c := range map[string]struct {

@@ -196,7 +196,7 @@ func TestFeedMatchesTail(t *testing.T) {
 
 // The content of a feed is limited. A stream that has fallen behind reads large pages from the store and
 // misses nothing.
-func TestStreamCatchesUpWithFeed(t *testing.T) {
+func TestLaggingStreamMissesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.define(operator, simple)

@@ -23,7 +23,7 @@ func (s *loadingStore) Load(ctx context.Context, id string) (record.Instance, er
 
 // Streams that are behind catch up without a store access for each event of an instance that has moved
 // since: lagging streams must not have more work than others.
-func TestLateStreamsCostNoLoads(t *testing.T) {
+func TestLaggingStreamsCostNoLoads(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		definition string

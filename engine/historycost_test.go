@@ -9,7 +9,7 @@ import (
 
 // The cost of restoring or reading the past depends on the events involved, not on the length of the
 // history.
-func TestHistoryCostDependsOnItsPage(t *testing.T) {
+func TestHistoryCostDoesNotGrowWithLength(t *testing.T) {
 	t.Parallel()
 	short, long := historyCosts(t, 100), historyCosts(t, 10_000)
 	for what, n := range short {

@@ -435,7 +435,7 @@ func TestParallelAttemptsCount(t *testing.T) {
 
 // The model's configuration and the criteria of another principal's definition are hidden from the agents
 // that are judged.
-func TestHistoryRecordsTheModel(t *testing.T) {
+func TestHistoryHidesTheModelFromTheJudged(t *testing.T) {
 	t.Parallel()
 	j := newJudged(t, memory.New(), "m")
 	id := j.start()
@@ -465,7 +465,7 @@ func TestHistoryRecordsTheModel(t *testing.T) {
 }
 
 // A new field of judge.ModelRecord stays hidden from the agents that are judged until it is listed.
-func TestJudgedToolsAreListed(t *testing.T) {
+func TestJudgedAgentsSeeOnlyListedFields(t *testing.T) {
 	t.Parallel()
 	db := memory.New()
 	j := newJudged(t, db, "m")

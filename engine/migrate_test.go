@@ -347,8 +347,8 @@ func TestMigrateResumes(t *testing.T) {
 	}
 }
 
-// TestMigrateMovingInstances: an instance that moves during its migration is planned again from its new state.
-func TestMigrateMovingInstances(t *testing.T) {
+// TestMovingInstancesArePlannedAgain: an instance that moves during its migration is planned again from its new state.
+func TestMovingInstancesArePlannedAgain(t *testing.T) {
 	t.Parallel()
 	inner := memory.New()
 	s := &interruptedStore{Store: inner}

@@ -31,7 +31,7 @@ func nextOf(p engine.Position) string {
 
 // Every result lists the requirements of the next actions, so that no request has to be refused to find
 // them out. Only a status has their descriptions.
-func TestAnswersNameTheNextStep(t *testing.T) {
+func TestResultsListTheNextRequirements(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.define(agent, strings.Replace(documentReview, `"draft": {"transitions": {"submit": "reviewing"}}`,
@@ -68,7 +68,7 @@ func TestAnswersNameTheNextStep(t *testing.T) {
 }
 
 // A list shows the requirements of a start before any start is refused, and a refusal names them.
-func TestListsDescribeStartContext(t *testing.T) {
+func TestListsShowStartRequirements(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.define(agent, `{"name":"w","initialState":"a","inputSchema":{"type":"object","required":["title","n"],"properties":{"n":{"type":"integer"}}},

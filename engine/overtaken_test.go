@@ -34,7 +34,7 @@ func (s *overtakenStore) Events(ctx context.Context, q store.EventQuery) iter.Se
 
 // If an event is committed after an instance was loaded, undo, redo and rollback return a conflict, never
 // an internal error.
-func TestMoveRacesUndo(t *testing.T) {
+func TestOvertakenUndoReturnsAConflict(t *testing.T) {
 	t.Parallel()
 	undo := func(b *bench, id string) error {
 		_, err := b.Undo(b.t.Context(), agent, engine.UndoRequest{ID: id})
@@ -129,7 +129,7 @@ func (s *pagedStore) Events(ctx context.Context, q store.EventQuery) iter.Seq2[r
 
 // An export and a run of Retain are overtaken by another run, after their lease has ended. They see the
 // remaining events and report nothing as broken.
-func TestRetentionDuringReads(t *testing.T) {
+func TestOvertakenReadersReportNothingBroken(t *testing.T) {
 	t.Parallel()
 	setUp := func(t *testing.T) (*bench, string) {
 		db := &pagedStore{lapsing: lapsing{Store: memory.New()}}

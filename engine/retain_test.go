@@ -283,7 +283,7 @@ func (s underReview) Instances(ctx context.Context, q store.InstanceQuery) iter.
 	}
 }
 
-func TestRetainLeavesReviewedInstances(t *testing.T) {
+func TestRetainLeavesInstancesUnderReview(t *testing.T) {
 	b := newBenchOn(t, underReview{memory.New()})
 	b.define(operator, fading)
 	id := b.start(agent, "fading", `{}`).ID
@@ -364,7 +364,7 @@ func TestRetainGivesWay(t *testing.T) {
 
 // Whatever happened to an instance, the rest of its history verifies and folds to the instance, and every
 // checkpoint can still be restored.
-func TestRetainKeepsNeededRecords(t *testing.T) {
+func TestRetainedHistoriesStillVerify(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := newBench(t)
 		b.define(operator, fading)

@@ -294,7 +294,7 @@ func TestReviewWhoseEvidenceCannotBeHadNow(t *testing.T) {
 }
 
 // The requesting principal is part of the reviewed question.
-func TestEachRequesterGetsOneReview(t *testing.T) {
+func TestAnotherRequesterGetsANewReview(t *testing.T) {
 	t.Parallel()
 	b, id := parkable(t)
 	first := b.parked(agent, id, "release", `{"why":"a"}`)

@@ -141,7 +141,7 @@ func TestRoutes(t *testing.T) {
 	b.moved(agent, short, "route", `{"kind":"short"}`, "short")
 }
 
-func TestShadowModeMovesAndRecordsTheDecision(t *testing.T) {
+func TestShadowModeMovesDespiteARejection(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.define(agent, `{"name":"shadow","initialState":"a","judgeConfig":{"mode":"shadow"},"states":{

@@ -25,7 +25,7 @@ func (s *lossyStore) Definition(ctx context.Context, name string, version int) (
 }
 
 // An event that needs no definition is shown without one: otherwise no reader could get past it.
-func TestTailNeedsNoDefinitionForSystemEvents(t *testing.T) {
+func TestTailShowsCheckpointsWithoutADefinition(t *testing.T) {
 	t.Parallel()
 	s := &lossyStore{Store: memory.New()}
 	b := newBenchOn(t, s)

@@ -12,7 +12,7 @@ import (
 
 // Verification also finds data that is stored next to the events, or under a wrong place or name: it could
 // be shown instead of the events, or hide them.
-func TestVerifyComparesOutsideCopies(t *testing.T) {
+func TestVerifyFindsMisplacedData(t *testing.T) {
 	l := newLedger(t)
 	b, closing := l.open(t, l.path)
 	b.define(operator, `{"name":"spare","initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"final":true}}}`)

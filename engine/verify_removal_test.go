@@ -190,7 +190,7 @@ func TestRetainNeedsTheKeyOfTheAnchors(t *testing.T) {
 
 // Retain does not sign away a rewritten history: neither as it is, nor if the heads stored with the
 // anchors are changed while it runs.
-func TestRetainLeavesChangedAnchoredRecords(t *testing.T) {
+func TestRetainLeavesRewrittenHistories(t *testing.T) {
 	l := &ledger{path: filepath.Join(t.TempDir(), "gavel.db"), key: newSigner(t)}
 	db, err := sqlite.Open(t.Context(), sqlite.Config{Path: l.path})
 	if err != nil {
@@ -235,7 +235,7 @@ func TestRetainLeavesChangedAnchoredRecords(t *testing.T) {
 }
 
 // A signed removal must not hide a forged one.
-func TestRetainKeepsRemovalNotes(t *testing.T) {
+func TestRetainKeepsForgedRemovals(t *testing.T) {
 	key := newSigner(t)
 	b := fadingBench(t, memory.New(), key)
 	id := b.faded()

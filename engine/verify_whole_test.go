@@ -13,7 +13,7 @@ import (
 
 // Every allowed operation is done in turn by two processes, with a key that is replaced on the way.
 // Verification is clean each time, also in a backup.
-func TestVerifyAcceptsAllowedChanges(t *testing.T) {
+func TestVerifyAcceptsAllowedOperations(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gavel.db")
 	var stores []*sqlite.Store
 	for range 2 {

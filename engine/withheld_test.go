@@ -92,7 +92,7 @@ func wantTold(t *testing.T, answer any, told bool) {
 }
 
 // A former owner cannot see the settings of the operator who took the name over.
-func TestFormerOwnersLearnNothing(t *testing.T) {
+func TestFormerOwnersSeeNoOperatorSettings(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.define(agent, `{"name":"w","initialState":"a","states":{"a":{"transitions":{"go":"b"}},"b":{"final":true}}}`)

@@ -506,7 +506,7 @@ func TestDecideEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestScriptsSeeTheirOwnersData(t *testing.T) {
+func TestOnlyTrustedScriptsSeeSensitiveValues(t *testing.T) {
 	t.Parallel()
 	for _, trusted := range []bool{true, false} {
 		r := replies(agrees(1))

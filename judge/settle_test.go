@@ -347,7 +347,7 @@ func TestLoopGuardKeepsTheFindings(t *testing.T) {
 }
 
 // A question that was not asked gets a time to try again, and no advice to reword it.
-func TestUnreadableRetryAfter(t *testing.T) {
+func TestUnaskedQuestionGetsARetryTime(t *testing.T) {
 	t.Parallel()
 	spent := troubled(TroubleUnreadable)
 	for wait, want := range map[time.Duration]string{

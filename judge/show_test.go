@@ -12,7 +12,7 @@ import (
 )
 
 // Show returns exactly the prompt that a model is sent.
-func TestShowPrintsTheSentPrompt(t *testing.T) {
+func TestShowReturnsTheSentPrompt(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*judge.Case){
 		"nothing to check": func(*judge.Case) {},

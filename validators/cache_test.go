@@ -2,8 +2,8 @@ package validators
 
 import "testing"
 
-// TestCacheComparesItsEntries: checks with the same hash get separate Sets.
-func TestCacheComparesItsEntries(t *testing.T) {
+// TestCacheDetectsHashCollisions: checks with the same hash get separate Sets.
+func TestCacheDetectsHashCollisions(t *testing.T) {
 	t.Parallel()
 	c := newCache(1 << 20)
 	owner := Owner{ID: "o"}

@@ -218,7 +218,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-func TestCacheKeepsCompiledSchemas(t *testing.T) {
+func TestReusedBufferDoesNotConfuseTheCache(t *testing.T) {
 	t.Parallel()
 	c := validators.NewCompiler(&scripted{}, validators.Options{})
 	raw := json.RawMessage(`{"required":["a"]}`)

@@ -220,8 +220,8 @@ func TestOnlyTheInterpreterMovesARun(t *testing.T) {
 	}
 }
 
-// TestRecordNamesThePrincipal checks that the record of a run names who did what, and why.
-func TestRecordNamesThePrincipal(t *testing.T) {
+// TestRunRecordSaysWhoDidWhatAndWhy checks that the record of a run names who did what, and why.
+func TestRunRecordSaysWhoDidWhatAndWhy(t *testing.T) {
 	e, ctx := newRecordBench(t), context.Background()
 	f := &fakeServers{answers: map[string]chain.Outcome{"pay": {Err: &chain.StepError{Code: chain.CodeToolError, Message: "the bank is down", Final: true}}}}
 	r := openLedger(t, t.TempDir(), e, f)

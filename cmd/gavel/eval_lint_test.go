@@ -175,7 +175,7 @@ func caseSize(t *testing.T, c eval.Golden) int {
 
 // The layers without a model handle everything that they can. Malformed cases are refused, missing evidence goes to a
 // person, and every other case passes all layers before the model. So only a judge can distinguish those.
-func TestStructureMatchesItsTags(t *testing.T) {
+func TestStructuralLayersMatchGoldenTags(t *testing.T) {
 	t.Parallel()
 	set, err := setup.ReadGolden(t.Context(), []string{goldenFolder}, nil, nil)
 	if err != nil {

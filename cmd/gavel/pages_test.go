@@ -69,7 +69,7 @@ var (
 )
 
 // Every test or benchmark named in a page exists.
-func TestPagesNameExistingThings(t *testing.T) {
+func TestPagesNameExistingTests(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]string{"run": `\nfunc (Test|Example)`, "bench": `\nfunc Benchmark`, "fuzz": `\nfunc Fuzz`}
 	for file, text := range pages(t) {

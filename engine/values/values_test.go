@@ -70,7 +70,7 @@ func TestSealedValuesOpen(t *testing.T) {
 }
 
 // A value that differs from the sealed one in content or position is rejected and counted.
-func TestUnopenableValues(t *testing.T) {
+func TestAlteredValuesAreRejected(t *testing.T) {
 	k, db := newKeyring(t)
 	const plain = `{"token":"canary-one","customer":{"ssn":"canary-two"}}`
 	ev := sealPatch(t, k, "wf-1", 3, plain)

@@ -314,7 +314,7 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-func TestCaseRefusesInconsistentInput(t *testing.T) {
+func TestCaseRefusesInvalidInput(t *testing.T) {
 	d := parse(t, guarded)
 	for name, change := range map[string]func(*workflow.CaseInput){
 		"unknown state":     func(in *workflow.CaseInput) { in.State = "nowhere" },

@@ -163,8 +163,8 @@ func TestCheckDocument(t *testing.T) {
 	}
 }
 
-// TestSizeCountsADefinition compares Size with the heap.
-func TestSizeCountsADefinition(t *testing.T) {
+// TestSizeBoundsTheMemoryOfADefinition compares Size with the heap.
+func TestSizeBoundsTheMemoryOfADefinition(t *testing.T) {
 	heap := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()

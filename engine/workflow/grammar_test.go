@@ -53,7 +53,7 @@ func TestFormatSchemaAcceptsParsedDocuments(t *testing.T) {
 // The schema rejects what the parser rejects because of its form: unknown and missing keys, wrong
 // kinds, wrong values. Other problems are visible only to a strict reader of text, and the schema
 // cannot describe hidden characters.
-func TestFormatSchemaRejectsUnparsableDocuments(t *testing.T) {
+func TestFormatSchemaRejectsInvalidDocuments(t *testing.T) {
 	s := format(t)
 	for _, c := range rejected {
 		rule, _, _ := strings.Cut(c.issues, " ")

@@ -220,7 +220,7 @@ func (f failing) Compile(context.Context, string, validators.Owner, validators.C
 	return nil, nil, f.err
 }
 
-func TestLintReportsUncheckedRules(t *testing.T) {
+func TestLintFailsIfItCannotCompile(t *testing.T) {
 	d := parse(t, machine("", "", `"validator":"()=>true"`, "", ""))
 	if issues, err := d.Lint(t.Context(), workflow.LintOptions{Compiler: failing{validators.ErrUnavailable}}); !errors.Is(err, validators.ErrUnavailable) || issues != nil {
 		t.Errorf("%v, %v", issues, err)

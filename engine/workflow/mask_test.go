@@ -57,7 +57,7 @@ func TestMask(t *testing.T) {
 	}
 }
 
-func TestMaskSharesPlainValues(t *testing.T) {
+func TestMaskSharesUnmaskedDocuments(t *testing.T) {
 	doc := raw(`{"a":1}`)
 	for _, d := range []*workflow.Definition{sensitive(t), sensitive(t, "/ssn"), {}} {
 		got, err := d.Mask(doc, nil)

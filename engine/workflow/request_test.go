@@ -11,9 +11,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators"
 )
 
-// TestReadingMatchesLint checks that a definition parsed and linted in another process is the
+// TestRemoteLintMatchesLocalLint checks that a definition parsed and linted in another process is the
 // same and has the same issues with the same lines.
-func TestReadingMatchesLint(t *testing.T) {
+func TestRemoteLintMatchesLocalLint(t *testing.T) {
 	for _, c := range lintCases {
 		o := workflow.LintOptions{Compiler: compiler(), Owner: validators.Owner{ID: "agent:a"}, Models: c.models, Sources: c.sources}
 		r := workflow.LintRequest{Source: "w.json", Document: []byte(c.doc), Models: o.Models, Sources: o.Sources}

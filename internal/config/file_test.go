@@ -122,7 +122,7 @@ func TestNoFileHasNoSections(t *testing.T) {
 	}
 }
 
-func TestSpecialFilesAreRefused(t *testing.T) {
+func TestLoadAcceptsOnlyFiles(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if _, err := config.Load("gavel.yaml"); !errors.Is(err, fs.ErrNotExist) || strings.Count(err.Error(), "gavel.yaml") != 1 {
 		t.Errorf("missing: %v", err)

@@ -72,7 +72,7 @@ func TestAttackOnACommand(t *testing.T) {
 	}
 }
 
-func TestRightsTable(t *testing.T) {
+func TestImproperRequestsFailWithAReason(t *testing.T) {
 	t.Parallel()
 	yes := true
 	marked := this(t, "print=fine")

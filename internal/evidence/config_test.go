@@ -239,7 +239,7 @@ func TestConfigRefused(t *testing.T) {
 }
 
 // Arguments in positions where they are not code.
-func TestArgumentsAreNotCode(t *testing.T) {
+func TestArgumentsOutsideCodeAreAccepted(t *testing.T) {
 	t.Parallel()
 	for _, command := range [][]string{
 		{"sh", "test-commit.sh", "{{a}}"},

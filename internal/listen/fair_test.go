@@ -70,8 +70,8 @@ func TestHalfSentBodiesHoldNothing(t *testing.T) {
 	})
 }
 
-// TestPartialBytesAreCounted checks that the memory for all bodies is limited, and that the largest holder loses first.
-func TestPartialBytesAreCounted(t *testing.T) {
+// TestBodyMemoryIsLimited checks that the memory for all bodies is limited, and that the largest holder loses first.
+func TestBodyMemoryIsLimited(t *testing.T) {
 	t.Parallel()
 	inBubble(t, listen.Config{MaxBody: 1000}, reads, func(b *bench) {
 		for range 60 {

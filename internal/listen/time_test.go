@@ -71,9 +71,9 @@ func TestSlowBodiesAreRefused(t *testing.T) {
 	}
 }
 
-// TestUnreadBodyIsDrained checks that a refusal does not wait for a body that is not read, and that the rest of the
-// body does not hold the connection for long.
-func TestUnreadBodyIsDrained(t *testing.T) {
+// TestRefusalDoesNotWaitForTheBody checks that a refusal does not wait for a body that is not read, and that the rest
+// of the body does not hold the connection for long.
+func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
 	t.Parallel()
 	refuses := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	inBubble(t, listen.Config{Handler: refuses}, nil, func(b *bench) {

@@ -296,8 +296,8 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestAnonymousCallers checks that without an identity, only the document is served.
-func TestAnonymousCallers(t *testing.T) {
+// TestAnonymousCallersGetOnlyTheDocument checks that without an identity, only the document is served.
+func TestAnonymousCallersGetOnlyTheDocument(t *testing.T) {
 	a := newAPI(t)
 	nobody := engine.Principal{ID: "nobody"}
 	d, err := document()

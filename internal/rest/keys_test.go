@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestUnreadKeysAreReported checks that an Idempotency-Key is never ignored.
-func TestUnreadKeysAreReported(t *testing.T) {
+// TestUnsupportedIdempotencyKeysAreRefused checks that an Idempotency-Key is never ignored.
+func TestUnsupportedIdempotencyKeysAreRefused(t *testing.T) {
 	a := newAPI(t)
 	a.ask(operator, "POST /v1/definitions", paper).is(http.StatusCreated)
 	at := "/v1/instances/" + a.start(agent)

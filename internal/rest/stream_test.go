@@ -259,7 +259,7 @@ func TestStreamHeartbeat(t *testing.T) {
 }
 
 // The listener limits the total number of streams, not this handler.
-func TestUnfilteredStreamsAreNotBounded(t *testing.T) {
+func TestTotalStreamsAreNotLimited(t *testing.T) {
 	const each = 150
 	a := newAPI(t, func(c *rest.Config) { c.MaxStreams = each })
 	s := a.server()

@@ -22,7 +22,7 @@ func newTestServer(t *testing.T) *server {
 
 // A principal whose calls get no answer is delayed, longer each time. Others are delayed only if their calls get no
 // answer either, and no call of anyone was answered since.
-func TestBreakerIsPerPrincipal(t *testing.T) {
+func TestUnansweredCallsDelayTheirPrincipal(t *testing.T) {
 	late, lost := &linkError{code: CodeTimeout}, &linkError{code: CodeLost}
 	type call struct {
 		of  string

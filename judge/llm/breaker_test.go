@@ -67,7 +67,7 @@ func BenchmarkBreakerOpen(b *testing.B) {
 
 // Consecutive failures or their share open a breaker. Results that reveal nothing about the endpoint neither
 // open nor close it.
-func TestFailuresThatOpenTheBreaker(t *testing.T) {
+func TestFailuresOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	const fails, fine, nothing = ClassNetwork, ClassRefusal, ClassRateLimited
 	seq := func(n int, cs ...Class) (out []Class) {

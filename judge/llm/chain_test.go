@@ -65,7 +65,7 @@ func TestChainAsksEachOnce(t *testing.T) {
 	})
 }
 
-func TestJoinPhrases(t *testing.T) {
+func TestJoinErrorsChoosesTheClass(t *testing.T) {
 	t.Parallel()
 	e := func(c Class, after time.Duration) *Error { return &Error{Class: c, Calls: 1, RetryAfter: after} }
 	for _, tc := range []struct {

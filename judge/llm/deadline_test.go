@@ -66,7 +66,7 @@ func TestAttempt(t *testing.T) {
 }
 
 // The error describes the failure before the deadline, not only the deadline.
-func TestDeadlineDoesNotHideTheOutcome(t *testing.T) {
+func TestDeadlineDoesNotHideTheFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := clientOver(t, Config{Deadline: 3 * time.Second, Backoff: 2 * time.Second}, &fake{do: failing(ClassNetwork)})

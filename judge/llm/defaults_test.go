@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestNewReportsTheMistake(t *testing.T) {
+func TestNewReportsEveryMistake(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{
 		Models:    []Model{{ID: "a", BaseURL: "https://x.example"}, {ID: "a", BaseURL: "ftp://x"}, {Name: "t", ID: "t", BaseURL: "https://x.example", Thinking: "enormous"}},

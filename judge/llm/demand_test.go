@@ -389,7 +389,7 @@ func TestAllowanceOfTokens(t *testing.T) {
 }
 
 // If the allowance does not suffice to ask again, the error describes the unusable answer.
-func TestAnsweredCriteriaAreNotAskedAgain(t *testing.T) {
+func TestSpentAllowanceReportsTheUnusableAnswer(t *testing.T) {
 	t.Parallel()
 	c := clientOver(t, Config{CallerRequests: 1}, &fake{do: failing(ClassMalformed)})
 	if _, err := c.Complete(t.Context(), Request{Caller: "mallory"}); ClassOf(err) != ClassMalformed {

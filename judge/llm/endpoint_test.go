@@ -134,7 +134,7 @@ func TestCostIsUnknownUnlessAllIsKnown(t *testing.T) {
 }
 
 // The nonce is required only in rungs in which the model was given it.
-func TestNonceIsRepeatedInPlace(t *testing.T) {
+func TestNonceIsRequiredOnlyIfGiven(t *testing.T) {
 	t.Parallel()
 	for rung, demanded := range map[Rung]bool{RungJSONSchema: false, RungTool: false, RungJSONObject: true, RungPrompt: true} {
 		for verdict, has := range map[string]bool{plainVerdict: false, `{"approved":true,"confidence":0.9,"nonce":"n0nce"}`: true} {

@@ -67,7 +67,7 @@ func TestRefusedFormsAreWordedInManyWays(t *testing.T) {
 
 // If no form helps, the class follows from the status, the next question is asked in the best form again, and
 // the advice explains how to configure a form.
-func TestUselessAnswerFormsAreDropped(t *testing.T) {
+func TestUselessAnswerFormsAreNotKept(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		status   int

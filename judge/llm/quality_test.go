@@ -45,7 +45,7 @@ func TestQualityLatchIsTheCallersOwn(t *testing.T) {
 	})
 }
 
-func TestFloodMutesACaller(t *testing.T) {
+func TestUnusableAnswersMuteACaller(t *testing.T) {
 	t.Parallel()
 	poor, fine, nothing := error(&Error{Class: ClassMalformed}), error(nil), error(&Error{Class: ClassNetwork})
 	for name, tc := range map[string]struct {

@@ -41,7 +41,7 @@ func TestRetryAfter(t *testing.T) {
 }
 
 // Retries and re-asking share one limit.
-func TestOneQuestionMayTakeSeveralCalls(t *testing.T) {
+func TestRetriesAndReaskingShareOneLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{do: func(_ context.Context, n int, _ Request) (Reply, error) {

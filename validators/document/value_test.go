@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestReadTrustedAcceptsEncodingJSON(t *testing.T) {
+func TestReadTrustedAgreesWithEncodingJSON(t *testing.T) {
 	deep := strings.Repeat("[", maxTrustedDepth) + strings.Repeat("]", maxTrustedDepth)
 	for _, doc := range []string{
 		"", " ", "{", "}", "{}", " { } ", "[]", "[1,]", "[,1]", "[1 2]", `{"a"}`, `{"a":}`, `{"a":1,}`, `{a:1}`, `{"a":1 "b":2}`,

@@ -63,7 +63,7 @@ func TestABatchWithASchemaIsTwoInOneTrip(t *testing.T) {
 
 // Only the schema or script that killed a worker is charged, and nothing runs after a schema that does not
 // pass.
-func TestFaultsAfterASchemaCheck(t *testing.T) {
+func TestOnlyTheCulpritIsCharged(t *testing.T) {
 	for name, c := range map[string]struct {
 		schema, document, validator string
 		wantSchema, wantScript      script.Code // codes of the whole batch; "" if not run

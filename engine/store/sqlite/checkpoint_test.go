@@ -162,7 +162,7 @@ func TestLogIsGrownAhead(t *testing.T) {
 }
 
 // A huge log is truncated even if a write is in progress whenever the checkpointer runs: the writer does it.
-func TestLogIsTruncatedAfterWriter(t *testing.T) {
+func TestWriterTruncatesAHugeLog(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s, write := folding(t, path, 50)

@@ -46,7 +46,7 @@ func TestListsReadOnlyTheirPage(t *testing.T) {
 }
 
 // Reading a part of a history does not read the rest.
-func TestHistoriesReadOnlyTheirPage(t *testing.T) {
+func TestHistoryReadsOnlyTheRequestedPart(t *testing.T) {
 	pages := func(moves int) map[string]int {
 		s := openAt(t, newPath(t))
 		defer s.Close()

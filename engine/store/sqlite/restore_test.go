@@ -83,7 +83,7 @@ func TestRestoreLeavesOneOfTheTwo(t *testing.T) {
 }
 
 // A log without its database is also put back.
-func TestRestoreKeepsReadableRows(t *testing.T) {
+func TestFailedRestorePutsTheFilesBack(t *testing.T) {
 	backup := filepath.Join(t.TempDir(), "backup.db")
 	filled(t, backup, 2)
 	files := map[string]string{"": "", "-wal": "a log", "-shm": "an index"}

@@ -581,7 +581,7 @@ func TestSalvageNamesSwappedPages(t *testing.T) {
 }
 
 // Events that were deliberately removed from a history may remain on a readable page. They do not come back.
-func TestSalvageLeavesOutRemovedRows(t *testing.T) {
+func TestSalvageLeavesOutRemovedEvents(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := openAt(t, path)

@@ -145,7 +145,7 @@ func TestImportedHistoryIsMarked(t *testing.T) {
 }
 
 // An imported instance continues here like any other, and its past can be queried.
-func TestNeedsMore(t *testing.T) {
+func TestImportedInstanceContinues(t *testing.T) {
 	h := newHouse(t, "a")
 	from := dfa(t, "documented")
 	h.bring(from.fs(), nil)

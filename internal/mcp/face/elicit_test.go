@@ -137,7 +137,7 @@ func checkShipped(t *testing.T, name string, r result, want formAnswer) {
 }
 
 // A form shows exactly what is asked, and the agent cannot imitate its text.
-func TestFormShowsTheWholeReview(t *testing.T) {
+func TestFormTextCannotBeImitated(t *testing.T) {
 	w := serve(t, newEngine(t, withReviews), withForms)
 	w.helloWith(shows)
 	id := w.started(release, "release")

@@ -106,7 +106,7 @@ func TestStopRefusesNewCalls(t *testing.T) {
 }
 
 // A handler that never ends does not keep the server running.
-func TestEndsDespiteOpenCalls(t *testing.T) {
+func TestServerEndsDespiteOpenCalls(t *testing.T) {
 	s := &deaf{Engine: newEngine(t), entered: make(chan struct{}, 1), release: make(chan struct{})}
 	w := serveFace(t, hurried(t, s))
 	w.hello("test")

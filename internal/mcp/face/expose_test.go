@@ -162,7 +162,7 @@ func TestExposedWrapped(t *testing.T) {
 }
 
 // A workflow that a principal may not start does not exist for it.
-func TestExposedOnlyToItsOwner(t *testing.T) {
+func TestUnstartableWorkflowIsNotExposed(t *testing.T) {
 	e := newEngine(t)
 	w := serve(t, e, exposing(t, e, time.Second), scopedTo("other"))
 	w.hello("test")

@@ -202,7 +202,7 @@ func TestManyCallsInFlight(t *testing.T) {
 	}
 }
 
-func TestPingDuringSlowCalls(t *testing.T) {
+func TestPingIsAnsweredDuringSlowCalls(t *testing.T) {
 	s := newSlow(newEngine(t))
 	w := serve(t, s)
 	w.hello("test")

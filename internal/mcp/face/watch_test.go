@@ -269,7 +269,7 @@ func TestSubscriptionsShareOneReader(t *testing.T) {
 	}
 }
 
-func TestQuietMovesAnnounceNothing(t *testing.T) {
+func TestUnwatchableResourcesAreRefused(t *testing.T) {
 	w := serve(t, newEngine(t, withReviews), quickly)
 	w.hello("test")
 	id := w.started(release, "release")

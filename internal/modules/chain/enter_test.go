@@ -450,9 +450,9 @@ func TestEndOfChainIsTakenUp(t *testing.T) {
 	}
 }
 
-// TestChainsStartOnEntry: starts, moves and redos enter a state. Staying in it or undoing a move does not,
+// TestStartsMovesAndRedosEnterStates: starts, moves and redos enter a state. Staying in it or undoing a move does not,
 // unless the state awaits a chain that never ran.
-func TestChainsStartOnEntry(t *testing.T) {
+func TestStartsMovesAndRedosEnterStates(t *testing.T) {
 	t.Parallel()
 	const loops = `{"name":"loops","initialState":"a","states":{
 		"a":{"onEnter":{"chain":"c"},"transitions":{"stay":"a","go":"b"}},

@@ -182,9 +182,9 @@ func TestRightsAreCheckedAfterWaits(t *testing.T) {
 	}
 }
 
-// TestRightsRevokedAfterAMove: if a run loses its rights while its move waits for approval, the record and
+// TestRevokedRunStillShowsItsMove: if a run loses its rights while its move waits for approval, the record and
 // the steps still show that the approved move was made.
-func TestRightsRevokedAfterAMove(t *testing.T) {
+func TestRevokedRunStillShowsItsMove(t *testing.T) {
 	t.Parallel()
 	e := newWorkflows(t)
 	var revoked atomic.Bool

@@ -10,7 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 )
 
-func TestAnchorFilesSurviveTruncation(t *testing.T) {
+func TestAnchorFilesSurviveTornWrites(t *testing.T) {
 	t.Parallel()
 	key, err := record.GenerateSigner("test")
 	if err != nil {

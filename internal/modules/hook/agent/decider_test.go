@@ -476,9 +476,9 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-// TestWorkingFolderOutsideTheProject: after changing the working folder, a session remains in the project in which
+// TestSessionStaysInItsProject: after changing the working folder, a session remains in the project in which
 // it began.
-func TestWorkingFolderOutsideTheProject(t *testing.T) {
+func TestSessionStaysInItsProject(t *testing.T) {
 	t.Parallel()
 	b := newDeciderBench(t, releaseRules)
 	b.answer(b.event(agent.PhaseStart), agent.Neutral, `is in "open"`)

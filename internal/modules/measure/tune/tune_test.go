@@ -27,7 +27,7 @@ func levelGroups(all []eval.RankedAnswer, size int) []eval.RankedAnswer {
 	return all
 }
 
-func TestTuneReports(t *testing.T) {
+func TestTuneCertifiesOnlyWithEnoughApprovals(t *testing.T) {
 	sure := level(0.9, 100, 0)
 	for _, c := range []struct {
 		name      string

@@ -478,7 +478,7 @@ func TestAnEventDuringAMoveOfTheCursor(t *testing.T) {
 }
 
 // When the sender ends, messages in flight may arrive for a while.
-func TestEndIsFinal(t *testing.T) {
+func TestEndingSenderWaitsForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		one, two := b.start(), b.start()
