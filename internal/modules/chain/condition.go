@@ -119,7 +119,7 @@ func (p *conditionParser) parseOne() (c *Condition, err error) {
 	if c.operator != "" {
 		right := p.accept(operandPattern())
 		if right == "" {
-			return nil, nil //nolint:nilnil // no approval
+			return nil, nil //nolint:nilnil // no comparison
 		}
 		c.text += " " + c.operator + " " + right
 		if c.right, err = parseOperand(right); err != nil {

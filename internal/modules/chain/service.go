@@ -459,7 +459,7 @@ func (s *Service) AnswerRun(ctx context.Context, p engine.Principal, run, key, a
 	if err != nil {
 		return RunView{}, err
 	}
-	if known.Principal == p.ID {
+	if p.ID == known.Principal || p.ID == known.ActsFor {
 		return RunView{}, &engine.Error{Code: engine.CodeForbidden, Message: "The run acts for you, so you may not report the outcome of its call.", Hint: "Leave the answer to another reviewer."}
 	}
 	return s.change(ctx, p, engine.RightResolve, known.Run, "", func(run string) error {

@@ -213,6 +213,10 @@ func TestServiceRefuses(t *testing.T) {
 	if _, err := s.CancelRun(ctx, agentA, "ended", ""); err != nil {
 		t.Fatal(err)
 	}
+	house := engine.Principal{ID: "house", Role: engine.RoleReviewer}
+	if _, err := s.config.Runs.Start(ctx, StartRequest{Run: "acting", Definition: s.config.Chains()["ask"], Principal: agentA, ActsFor: &house}); err != nil {
+		t.Fatal(err)
+	}
 	auditor := engine.Principal{ID: "au", Role: engine.RoleAuditor}
 	start := func(p engine.Principal, req StartRun) func() error {
 		return func() error { _, err := s.StartRun(ctx, p, req); return err }
@@ -254,6 +258,7 @@ func TestServiceRefuses(t *testing.T) {
 		"long reason, redrive":  {explain(s.RedriveRun), engine.CodeTooLarge},
 		"ended":                 {act(s.CancelRun, agentA, "ended"), engine.CodeInstanceEnded},
 		"own doubt":             {answer(engine.Principal{ID: "a", Role: engine.RoleReviewer}, "s!", AnswerHappened), engine.CodeForbidden},
+		"doubt of own rights":   {func() error { _, err := s.AnswerRun(ctx, house, "acting", "s!", AnswerHappened, nil); return err }, engine.CodeForbidden},
 		"agent answers":         {answer(agentA, "s!", AnswerHappened), engine.CodeForbidden},
 		"no such answer":        {answer(reviewer, "s!", "yes"), engine.CodeInvalidArgument},
 		"no such question":      {answer(reviewer, "s!", AnswerHappened), engine.CodeReviewClosed},

@@ -56,7 +56,7 @@ func TestTroubleIsNotTheEnd(t *testing.T) {
 		return Outcome{Value: "done"}
 	}))
 	defer r.Close()
-	r.stop() // the test calls reclaim itself
+	r.stop() // the test calls requeueStrays itself
 	r.stopped.Wait()
 	s := r.session.Load()
 	if _, err := s.file.ExecContext(ctx, `CREATE TRIGGER full BEFORE INSERT ON operation_outputs BEGIN SELECT RAISE(ABORT, 'the disk is full'); END`); err != nil {
