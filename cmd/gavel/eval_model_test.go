@@ -218,7 +218,7 @@ func TestPromptOfARun(t *testing.T) {
 			}
 		}
 	}
-	if code, out := evalRun(t, provider.URL, "--mode", "live", "--prompt", "v0", cases); code != term.ExitUsage || !strings.Contains(out, "known: "+strings.Join(prompts.IDs(), ", ")) {
+	if code, out := evalRun(t, provider.URL, "--mode", "live", "--prompt", "v0", cases); code != term.ExitUsage || !strings.Contains(out, "use one of "+strings.Join(prompts.IDs(), ", ")) {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 }
