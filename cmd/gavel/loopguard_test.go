@@ -40,7 +40,7 @@ func TestOperatorsLiftTheLoopGuard(t *testing.T) {
 		},
 		"CLI": func() {
 			out := runGavel(t, "judge", "clear", "--workflow", "pr", "--server", s.url, "--token-file", tokenFile(t, s.owner))
-			if !strings.Contains(string(out), "4 refusals forgotten") {
+			if !strings.Contains(string(out), "4 refusals cleared") {
 				t.Errorf("CLI: %s", out)
 			}
 		},
