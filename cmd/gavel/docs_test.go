@@ -84,14 +84,14 @@ var refusals = []refusal{
 	{judge.CodeCriterionNotMet, "model, content", "A criterion is not met, or there is nothing at all that could show it.", "Do what the criterion asks for."},
 	{judge.CodeCriterionNotAssessable, "model", "A criterion cannot be judged from what the model was shown, or its evidence is not there.", "Add the evidence."},
 	{judge.CodeInstructionInData, "model", "The model found that the data tries to instruct it.", "Give the facts; leave instructions out."},
-	{judge.CodeModelObjection, "model", "The model objects to something beside the criteria.", "Do what the message says."},
+	{judge.CodeModelObjection, "model", "The model objects to something outside the criteria.", "Do what the message says."},
 	{judge.CodeCannotAssess, "model", "The model could not judge a criterion from what it was shown.", "Add the evidence that is missing."},
 	{judge.CodeEvidenceMissing, "evidence", "Required evidence could not be fetched.", "Fix what keeps it from being fetched, or tell the operator."},
 	{judge.CodeEvidenceArgument, "evidence", "Evidence cannot be asked for with these data: a field is missing, or not what the source accepts.", "Correct the field."},
 	{judge.CodeEvidenceNotAllowed, "evidence", "A definition that is no operator's asks for evidence.", "Tell the owner of the workflow."},
 	{judge.CodeEvidenceNotChecked, "evidence", "A pre-check does not fetch this evidence, because its source is not marked read-only.", "Perform the action to have it fetched."},
 	{judge.CodeReviewRejected, "reviewer", "A person rejected the move.", "Do what the reason says."},
-	{judge.CodeReviewLimit, "policy", "A person would have to decide this, and too much of what was asked for waits already.", "Wait until some of it is resolved."},
+	{judge.CodeReviewLimit, "policy", "A person would have to decide this, but too many requests of the caller are waiting already.", "Wait until some of it is resolved."},
 	{judge.CodeLoopGuard, "model, policy", "The model refused the same data on this instance again and again, and is not asked for now.", "Do what was asked for, or ask a person: an operator lifts it with `workflow.judge.clear`, `POST /v1/refusals/clear` or `gavel judge clear`."},
 }
 
@@ -218,7 +218,7 @@ server may have done what was asked for, so that the same call is not safe to re
 		{upstream.CodeGateClosed, "The workflow that the call belongs to is in no state in which the tool may be called.", "Do first what the hint says."},
 		{upstream.CodeCallRefused, "The call was judged and refused; nothing was sent.", "Mend what the message names."},
 		{upstream.CodeCallParked, "The call waits for a person; nothing was sent.", "Make the same call again once the review is approved."},
-		{upstream.CodeCallRepeated, "The same call was made before; nothing was sent again.", "Wait for its answer, or go on from where the workflow stands."},
+		{upstream.CodeCallRepeated, "The same call was made before; nothing was sent again.", "Wait for its answer, or continue from the current state of the workflow."},
 		{upstream.CodeProtocol, "The answer is not one of MCP, or more than may pass.", "Report it to whoever runs the server."},
 	} {
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", c.code, c.meaning, c.do)
