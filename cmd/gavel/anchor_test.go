@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/cli"
 )
 
 // A server anchors periodically if there are new events, and once more when it stops.
@@ -22,12 +22,12 @@ func TestServersAnchor(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := slog.New(slog.DiscardHandler)
-		sys, err := setup.OpenSystem(t.Context(), log, setup.StoreLocation{Path: gavel.Memory}, setup.SystemOptions{Anchors: key})
+		sys, err := cli.OpenSystem(t.Context(), log, cli.StoreLocation{Path: gavel.Memory}, cli.SystemOptions{Anchors: key})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer sys.Close()
-		flags := setup.AnchorFlags{AnchorEvery: 10 * time.Minute, AnchorFile: filepath.Join(t.TempDir(), "notes")}
+		flags := cli.AnchorFlags{AnchorEvery: 10 * time.Minute, AnchorFile: filepath.Join(t.TempDir(), "notes")}
 		stop := flags.Watch(t.Context(), log, sys)
 		start := func() {
 			t.Helper()
@@ -45,7 +45,7 @@ func TestServersAnchor(t *testing.T) {
 				}
 				got++
 			}
-			p, err := setup.ReadAnchorLog(flags.AnchorFile)
+			p, err := cli.ReadAnchorLog(flags.AnchorFile)
 			if got != want || len(p.Notes) != want || err != nil {
 				t.Fatalf("%d anchors, %d published, want %d; %v", got, len(p.Notes), want, err)
 			}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 )
 
 // buildEcho builds a bare mcp-go server, to measure the protocol without gavel.
@@ -36,7 +36,7 @@ type pipe struct {
 func dial(b *testing.B, program string, args ...string) *pipe {
 	b.Helper()
 	p := &pipe{cmd: exec.Command(program, args...)}
-	p.cmd.Env = setup.WithoutSettings(os.Environ())
+	p.cmd.Env = cli.WithoutSettings(os.Environ())
 	p.cmd.Stderr = os.Stderr
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {

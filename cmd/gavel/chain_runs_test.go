@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -71,7 +71,7 @@ func checkRunCommands(t *testing.T, s *served, who string, there []string) {
 	mine, bad := who+"-mine", who+"-bad"
 	holds(gavel("chain", "list", "--chains"), "asks", "Waits for a word.", "fails")
 	run := strings.TrimSpace(gavel("chain", "start", "asks"))
-	if !setup.IsWholeID(run, "run-") {
+	if !cli.IsWholeID(run, "run-") {
 		t.Fatalf("a start prints %q", run)
 	}
 	if again := strings.TrimSpace(gavel("chain", "start", "asks", "--run", mine)); again != mine {
@@ -104,7 +104,7 @@ func checkRunCommands(t *testing.T, s *served, who string, there []string) {
 	fails(term.ExitBad, `the step "open" failed`, "chain", "start", "fails", "--run", bad, "--watch")
 	holds(gavel("chain", "list", "--chain", "fails"), bad, "failed", "open: ")
 	again := strings.Fields(gavel("chain", "redrive", bad, "--reason", "Again."))
-	if len(again) != 3 || !setup.IsWholeID(again[0], "run-") {
+	if len(again) != 3 || !cli.IsWholeID(again[0], "run-") {
 		t.Fatalf("a redrive prints %q", again)
 	}
 	fails(term.ExitBad, `the step "open" failed`, "chain", "show", again[0], "--watch")

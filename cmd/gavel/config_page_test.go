@@ -12,7 +12,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/author"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -45,7 +45,7 @@ variable too: the flag wins, then the variable, then the file, then the default.
 Paths (files, folders, patterns) are relative to the file's folder. Keys marked "at once" apply when
 a running server has read the changed file; the others at the next start.
 `)
-	all, flags := setup.ListSettings(parser.Model)
+	all, flags := cli.ListSettings(parser.Model)
 	for _, s := range sectionWords {
 		title := s.section
 		if title == "" {
@@ -170,7 +170,7 @@ func TestEveryKeyIsOnThePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := []string{}
-	all, _ := setup.ListSettings(parser.Model)
+	all, _ := cli.ListSettings(parser.Model)
 	for _, setting := range all {
 		if !strings.Contains(b.String(), "| `"+setting.Key+"` |") {
 			t.Errorf("%s is not on the page", setting.Name())
@@ -178,11 +178,11 @@ func TestEveryKeyIsOnThePage(t *testing.T) {
 		names = append(names, setting.Name())
 	}
 	for _, command := range parser.Model.Children {
-		if !slices.Contains(setup.ServerSections, command.Name) {
+		if !slices.Contains(cli.ServerSections, command.Name) {
 			continue
 		}
 		for _, f := range command.Flags {
-			if _, ok := setup.SettingOf(command.Name, f); !ok && f.Name != "config" {
+			if _, ok := cli.SettingOf(command.Name, f); !ok && f.Name != "config" {
 				t.Errorf("%s --%s has no key in the file", command.Name, f.Name)
 			}
 		}

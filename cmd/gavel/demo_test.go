@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/modules/demo"
 	"github.com/gavel-mcp/gavel/validators"
@@ -184,7 +184,7 @@ func TestDemoHasItsOwnStore(t *testing.T) {
 		t.Fatal("the demo has no --store")
 	}
 	for _, f := range flags {
-		if s, ok := setup.SettingOf("demo", f); ok {
+		if s, ok := cli.SettingOf("demo", f); ok {
 			t.Errorf("--%s is the setting %s", f.Name, s.Name())
 		}
 	}

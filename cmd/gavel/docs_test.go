@@ -17,9 +17,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/content"
@@ -311,7 +311,7 @@ func TestVariablesAreForSettings(t *testing.T) {
 	walk = func(n *kong.Node) {
 		for _, f := range n.Flags {
 			own := func(name string) bool { return strings.HasPrefix(name, "GAVEL_") }
-			_, hasKey := setup.SettingOf(setup.CommandName(n), f)
+			_, hasKey := cli.SettingOf(cli.CommandName(n), f)
 			if hasKey && !slices.ContainsFunc(f.Envs, own) {
 				t.Errorf("%s --%s has no GAVEL_ variable", n.FullPath(), f.Name)
 			}

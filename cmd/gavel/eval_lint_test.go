@@ -9,8 +9,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/measure"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/validators"
@@ -19,7 +18,7 @@ import (
 // golden reads the golden cases of the repository.
 func golden(t *testing.T) []eval.Golden {
 	t.Helper()
-	files, err := module.GoldenFiles([]string{filepath.Join("..", "..", "testdata", "golden")})
+	files, err := cli.GoldenFiles([]string{filepath.Join("..", "..", "testdata", "golden")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +124,7 @@ func checkGoldenCase(t *testing.T, c eval.Golden) {
 	t.Helper()
 	for tag, is := range map[string]bool{
 		"evidence": len(c.Evidence) > 0,
-		"history":  len(c.History) > 1 || len(c.History) == 1 && c.History[0].By != setup.EvaluationPrincipal,
+		"history":  len(c.History) > 1 || len(c.History) == 1 && c.History[0].By != cli.EvaluationPrincipal,
 		"escalate": c.Expect.Outcome == judge.Escalate,
 	} {
 		if slices.Contains(c.Tags, tag) != is {
@@ -177,11 +176,11 @@ func caseSize(t *testing.T, c eval.Golden) int {
 // person, and every other case passes all layers before the model. So only a judge can distinguish those.
 func TestStructuralLayersMatchGoldenTags(t *testing.T) {
 	t.Parallel()
-	set, err := setup.ReadGolden(t.Context(), []string{goldenFolder}, nil, nil)
+	set, err := cli.ReadGolden(t.Context(), []string{goldenFolder}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	builder, decide := &setup.CaseBuilder{Set: set, Definitions: setup.NewDefinitionCache()}, setup.NewDecider(plainSandbox(t), nil, setup.Cell{})
+	builder, decide := &cli.CaseBuilder{Set: set, Definitions: cli.NewDefinitionCache()}, cli.NewDecider(plainSandbox(t), nil, cli.Cell{})
 	for _, g := range goldenCases(t) {
 		c, err := builder.Build(g)
 		if err != nil {

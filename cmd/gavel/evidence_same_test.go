@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 )
 
 // surroundings is a command that prints everything about its environment that can change a program's behaviour:
@@ -71,7 +71,7 @@ func TestEvidenceIsTheSameEverywhere(t *testing.T) {
 	defer extra.Close()
 	needsProgram(t)
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `trap '' HUP INT QUIT USR1; exec gavel evidence fetch around --json --config "$0"`, config)
-	cmd.Dir, cmd.Env, cmd.ExtraFiles = os.TempDir(), setup.WithoutSettings(os.Environ()), []*os.File{extra, extra}
+	cmd.Dir, cmd.Env, cmd.ExtraFiles = os.TempDir(), cli.WithoutSettings(os.Environ()), []*os.File{extra, extra}
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)

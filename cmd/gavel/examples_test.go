@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/testdata"
 )
 
@@ -284,7 +284,7 @@ func (s *shop) say(args ...string) string {
 		cmd.Args = append(cmd.Args, strings.Trim(a, "'")) // as a shell does
 	}
 	cmd.Dir = s.gate
-	cmd.Env = append(setup.WithoutSettings(os.Environ()), "GAVEL_STORE=gavel.db")
+	cmd.Env = append(cli.WithoutSettings(os.Environ()), "GAVEL_STORE=gavel.db")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		s.t.Fatalf("gavel %s: %v\n%s", strings.Join(args, " "), err, out)

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 )
 
 var figuresFlag = flag.Bool("figures", false, "measure start, memory and size of a release binary")
@@ -86,7 +86,7 @@ func measureServe(t *testing.T, binary string) (m measured) {
 	at := l.Addr().String()
 	_ = l.Close()
 	cmd := exec.CommandContext(t.Context(), binary, "serve", "--listen", at, "--auth", "none", "--store", storeIn(t))
-	cmd.Env, cmd.Stdout, cmd.Stderr = setup.WithoutSettings(os.Environ()), io.Discard, io.Discard
+	cmd.Env, cmd.Stdout, cmd.Stderr = cli.WithoutSettings(os.Environ()), io.Discard, io.Discard
 	began := time.Now()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func measureMCP(t *testing.T, binary string) time.Duration {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "mcp", "--store", storeIn(t))
-	cmd.Env = setup.WithoutSettings(os.Environ())
+	cmd.Env = cli.WithoutSettings(os.Environ())
 	cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}` + "\n")
 	out, err := cmd.StdoutPipe()
 	if err != nil {

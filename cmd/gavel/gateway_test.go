@@ -9,8 +9,8 @@ import (
 
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/mcp/wire"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -70,10 +70,10 @@ func TestGatewayOverStdio(t *testing.T) {
 }
 
 // openServing opens a system like a server, with a store in memory.
-func openServing(t *testing.T, log *slog.Logger, with setup.SystemOptions) *setup.System {
+func openServing(t *testing.T, log *slog.Logger, with cli.SystemOptions) *cli.System {
 	t.Helper()
 	with.Serves = true
-	sys, err := setup.OpenSystem(t.Context(), log, setup.StoreLocation{Path: gavel.Memory}, with)
+	sys, err := cli.OpenSystem(t.Context(), log, cli.StoreLocation{Path: gavel.Memory}, with)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestChangedUpstreams(t *testing.T) {
 	path := putPinned(t, gavelBehind)
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	sys := openServing(t, logger, setup.SystemOptions{File: path})
+	sys := openServing(t, logger, cli.SystemOptions{File: path})
 	g := sys.Extensions().Foreign()
 	w := serve.NewConfigWatch(logger, path, serve.Services(nil).Watch(sys.Extensions())...)
 	agent := engine.Principal{ID: "local:agent", Role: engine.RoleAgent}
@@ -135,11 +135,11 @@ func TestEvidenceFromChangedUpstreams(t *testing.T) {
 	path := putPinned(t, source)
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	sources, err := setup.ConfigFlag{Config: path}.Open(logger)
+	sources, err := cli.ConfigFlag{Config: path}.Open(logger)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sys := openServing(t, logger, setup.SystemOptions{File: path, Sources: sources})
+	sys := openServing(t, logger, cli.SystemOptions{File: path, Sources: sources})
 	w := serve.NewConfigWatch(logger, path, serve.Services(nil).Watch(sys.Extensions())...)
 	for _, c := range []struct {
 		name, text, said string

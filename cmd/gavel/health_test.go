@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -36,7 +36,7 @@ func TestHealthOfServer(t *testing.T) {
 	} {
 		needsProgram(t)
 		cmd := exec.CommandContext(t.Context(), "gavel", append([]string{"health", "--timeout", "1m"}, c.args...)...)
-		cmd.Env = append(setup.WithoutSettings(os.Environ()), c.env)
+		cmd.Env = append(cli.WithoutSettings(os.Environ()), c.env)
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), ": ready\n") {
 			t.Errorf("%s: %v %s", name, err, out)
 		}

@@ -9,8 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 )
 
 // The records page shows the output of a search.
@@ -37,7 +36,7 @@ workflow.advance {"id":"$ID","action":"approve","data":{"comments":"Compared wit
 		for _, a := range args {
 			cmd.Args = append(cmd.Args, strings.Trim(a, "'")) // as a shell does
 		}
-		cmd.Dir, cmd.Env = dir, append(setup.WithoutSettings(os.Environ()), "GAVEL_STORE=gavel.db")
+		cmd.Dir, cmd.Env = dir, append(cli.WithoutSettings(os.Environ()), "GAVEL_STORE=gavel.db")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", args, err, out)
@@ -60,7 +59,7 @@ func TestWriteWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken := errors.New("broken")
-	err := module.WriteFileAtomically(path, func(w io.Writer) error {
+	err := cli.WriteFileAtomically(path, func(w io.Writer) error {
 		_, _ = io.WriteString(w, "half")
 		return broken
 	})
@@ -76,7 +75,7 @@ func TestWriteWhole(t *testing.T) {
 		}
 	}
 	holds("before")
-	if err := module.WriteFileAtomically(path, func(w io.Writer) error { _, err := io.WriteString(w, "after"); return err }); err != nil {
+	if err := cli.WriteFileAtomically(path, func(w io.Writer) error { _, err := io.WriteString(w, "after"); return err }); err != nil {
 		t.Error(err)
 	}
 	holds("after")

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 )
 
 // BenchmarkHook measures hooks with a warm store. It alternates them with gavel version and with one write to the
@@ -27,7 +27,7 @@ func BenchmarkHook(b *testing.B) {
 	dir := hookProject(b)
 	ask := func(input []byte) string {
 		cmd := exec.CommandContext(b.Context(), gavel, "hook", "claude-code", "--config", filepath.Join(dir, "gavel.yaml"))
-		cmd.Env, cmd.Stdin = setup.WithoutSettings(os.Environ()), bytes.NewReader(input)
+		cmd.Env, cmd.Stdin = cli.WithoutSettings(os.Environ()), bytes.NewReader(input)
 		out, err := cmd.Output()
 		if err != nil {
 			b.Fatal(err)
@@ -110,7 +110,7 @@ func BenchmarkHook(b *testing.B) {
 func beginHookServer(b *testing.B, dir string) (address string, client *http.Client) {
 	b.Helper()
 	cmd := exec.Command("gavel", "serve", "--listen", "127.0.0.1:0", "--auth", "none", "--config", filepath.Join(dir, "gavel.yaml"))
-	cmd.Env = setup.WithoutSettings(os.Environ())
+	cmd.Env = cli.WithoutSettings(os.Environ())
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		b.Fatal(err)

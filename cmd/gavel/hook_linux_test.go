@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 )
 
 // If the disk is full or the store is locked, the agent gets a denial in time.
@@ -20,7 +20,7 @@ func TestHookStoreFaultsDeny(t *testing.T) {
 		t.Helper()
 		line := shell + ` exec "$0" hook claude-code --config "$1" --limit 3s`
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", line, gavel, filepath.Join(dir, "gavel.yaml"))
-		cmd.Env = setup.WithoutSettings(os.Environ())
+		cmd.Env = cli.WithoutSettings(os.Environ())
 		cmd.Stdin = bytes.NewReader(claudeTool(dir, "PreToolUse", id, "Bash", map[string]any{"command": "make test"}))
 		out, _ := cmd.Output() // the exit code says more
 		return string(out), cmd.ProcessState.ExitCode()

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
 )
 
@@ -276,7 +276,7 @@ func TestHookInstallMakesToken(t *testing.T) {
 	s := serveGavel(t, "--config", filepath.Join(dir, "gavel.yaml"))
 	run := func(input io.Reader, args ...string) (stdout, stderr string, err error) {
 		cmd := exec.CommandContext(t.Context(), "gavel", args...)
-		cmd.Dir, cmd.Stdin, cmd.Env = dir, input, append(setup.WithoutSettings(os.Environ()), "HOME="+home, "XDG_CONFIG_HOME="+filepath.Join(home, "config"), "XDG_DATA_HOME="+filepath.Join(home, "data"))
+		cmd.Dir, cmd.Stdin, cmd.Env = dir, input, append(cli.WithoutSettings(os.Environ()), "HOME="+home, "XDG_CONFIG_HOME="+filepath.Join(home, "config"), "XDG_DATA_HOME="+filepath.Join(home, "data"))
 		var out, errs bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		err = cmd.Run()

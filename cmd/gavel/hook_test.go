@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
 )
 
@@ -95,7 +95,7 @@ func TestHookSession(t *testing.T) {
 	}
 	ask := func(name string, more map[string]any) string {
 		cmd := exec.CommandContext(t.Context(), gavel, "hook", "claude-code", "--config", filepath.Join(dir, "gavel.yaml"))
-		cmd.Env, cmd.Stdin = setup.WithoutSettings(os.Environ()), bytes.NewReader(claudeEvent(dir, name, more))
+		cmd.Env, cmd.Stdin = cli.WithoutSettings(os.Environ()), bytes.NewReader(claudeEvent(dir, name, more))
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 )
 
@@ -61,7 +61,7 @@ func TestServerOfAnAgentHasTheApprovedRules(t *testing.T) {
 			t.Errorf("%s: %s", what, r.text())
 		}
 	}
-	db, err := setup.OpenExistingStore(t.Context(), module.StoreFlags{Store: filepath.Join(dir, ".workflows", "gavel.db")})
+	db, err := cli.OpenExistingStore(t.Context(), module.StoreFlags{Store: filepath.Join(dir, ".workflows", "gavel.db")})
 	if err != nil {
 		t.Fatal(err)
 	}

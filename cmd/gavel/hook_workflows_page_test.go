@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/author"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 )
 
 // agentPlay is a coding agent in a git repository for which gavel init has written a template. Like Claude Code, it
@@ -34,7 +34,7 @@ func newAgentPlay(t *testing.T, template string, files map[string]string) *agent
 	}
 	home := t.TempDir()
 	p := &agentPlay{t: t, folder: filepath.Join(home, "shop")}
-	p.environ = append(setup.WithoutSettings(os.Environ()), "HOME="+home, "XDG_CONFIG_HOME="+home, "GIT_CONFIG_NOSYSTEM=1",
+	p.environ = append(cli.WithoutSettings(os.Environ()), "HOME="+home, "XDG_CONFIG_HOME="+home, "GIT_CONFIG_NOSYSTEM=1",
 		"GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@example.org", "GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@example.org",
 		"PATH="+filepath.Join(home, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
 	for name, text := range files {

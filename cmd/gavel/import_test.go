@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/testdata"
 )
 
@@ -48,7 +48,7 @@ func played(t *testing.T, dir string, commands ...string) string {
 	for _, args := range commands {
 		var stdout bytes.Buffer
 		cmd := exec.CommandContext(t.Context(), "gavel", strings.Fields(args)...)
-		cmd.Dir, cmd.Env, cmd.Stdout = dir, setup.WithoutSettings(os.Environ()), &stdout
+		cmd.Dir, cmd.Env, cmd.Stdout = dir, cli.WithoutSettings(os.Environ()), &stdout
 		err := cmd.Run()
 		fmt.Fprintf(&out, "$ gavel %s\n%s", args, stdout.String())
 		var exit *exec.ExitError

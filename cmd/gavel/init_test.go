@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/author"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 )
 
 // TestFromAnEmptyFolder types the section Start of README into an empty folder. Then it acts as the MCP client that
@@ -19,7 +19,7 @@ func TestFromAnEmptyFolder(t *testing.T) {
 	t.Parallel()
 	needsProgram(t)
 	folder, elsewhere := t.TempDir(), t.TempDir()
-	environ := append(setup.WithoutSettings(os.Environ()), "HOME="+elsewhere, "XDG_DATA_HOME="+elsewhere)
+	environ := append(cli.WithoutSettings(os.Environ()), "HOME="+elsewhere, "XDG_DATA_HOME="+elsewhere)
 	run := func(dir, program string, args ...string) string {
 		t.Helper()
 		cmd := exec.Command(program, args...)
@@ -149,7 +149,7 @@ workflow.advance {"id":"$ID","action":"approve"}
 	run := func(program string, args ...string) string {
 		t.Helper()
 		cmd := exec.Command(program, args...)
-		cmd.Dir, cmd.Env = folder, setup.WithoutSettings(os.Environ())
+		cmd.Dir, cmd.Env = folder, cli.WithoutSettings(os.Environ())
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out)

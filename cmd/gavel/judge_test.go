@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/measure"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/modules/demo"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
@@ -60,7 +60,7 @@ func TestCassetteThroughTheFlags(t *testing.T) {
 	tape := filepath.Join(t.TempDir(), "tape.jsonl")
 	ask := func(mode string, which int) (measure.SampleTest, string) {
 		t.Helper()
-		f := setup.ModelFlags{
+		f := cli.ModelFlags{
 			BaseURL: scripted.URL, Model: "scripted", Thinking: "auto", Structured: "auto", Deadline: 5 * time.Second,
 			Refusals: 3, Window: 24 * time.Hour, Cassette: tape, CassetteFor: mode,
 		}

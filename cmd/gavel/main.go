@@ -31,8 +31,8 @@ import (
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/measure"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/review"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	_ "github.com/gavel-mcp/gavel/internal/latecollect" // before everything else
@@ -44,8 +44,8 @@ import (
 )
 
 func init() {
-	for _, of := range []map[string]*setup.OperationSpec{instance.Operations, review.Operations, measure.Operations} {
-		maps.Copy(setup.OperationSpecs, of)
+	for _, of := range []map[string]*cli.OperationSpec{instance.Operations, review.Operations, measure.Operations} {
+		maps.Copy(cli.OperationSpecs, of)
 	}
 }
 
@@ -55,7 +55,7 @@ func main() {
 		return
 	}
 	if evidence.IsRunner(os.Args) {
-		setup.HideSecrets()
+		cli.HideSecrets()
 		evidence.Run(os.Stdin, os.Stdout)
 		return
 	}
@@ -64,7 +64,7 @@ func main() {
 
 // commands is the command line. Modules add commands to its groups.
 type commands struct {
-	setup.LogFlags
+	cli.LogFlags
 
 	Init       author.InitCommand   `cmd:"" group:"start" help:"Write a workflow with its tests, settings and MCP client configuration."`
 	Lint       author.LintCommand   `cmd:"" group:"start" help:"Check workflow definitions."`
@@ -82,9 +82,9 @@ type commands struct {
 	Config serve.ConfigCommand `cmd:"" group:"serve" help:"Show and check the configuration."`
 	Token  serve.TokenCommand  `cmd:"" group:"serve" help:"Create and revoke the tokens of gavel serve's callers."`
 
-	Start     setup.JudgedCommand     `cmd:"" group:"watch" help:"Start an instance of a workflow."`
-	Advance   setup.JudgedCommand     `cmd:"" group:"watch" help:"Request an action of an instance."`
-	Status    setup.OperationCommand  `cmd:"" group:"watch" help:"Show the state of an instance and its next actions."`
+	Start     cli.JudgedCommand       `cmd:"" group:"watch" help:"Start an instance of a workflow."`
+	Advance   cli.JudgedCommand       `cmd:"" group:"watch" help:"Request an action of an instance."`
+	Status    cli.OperationCommand    `cmd:"" group:"watch" help:"Show the state of an instance and its next actions."`
 	Instances instance.Command        `cmd:"" group:"watch" help:"Inspect workflow instances, including past revisions."`
 	Review    review.Command          `cmd:"" group:"watch" help:"Decide moves that wait for a person."`
 	History   instance.HistoryCommand `cmd:"" group:"watch" help:"Search, count and export decisions."`
@@ -116,7 +116,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
 
-	con := &setup.Console{
+	con := &cli.Console{
 		In: term.BlockingReader(stdin), RawOut: term.BlockingWriter(stdout),
 		Out: term.New(stdout), Err: term.New(stderr), Parse: parseArguments,
 	}
@@ -143,16 +143,16 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	if guard := module.FindGuard(args); guard != nil {
 		return guard(ctx, module.Program{In: con.In, Out: con.RawOut, Err: stderr, Execute: func(ctx context.Context) error {
-			return setup.ListMistakes(execute(ctx, con, args, stderr))
+			return cli.ListMistakes(execute(ctx, con, args, stderr))
 		}})
 	}
 	if err := con.Out.AddWriteError(execute(ctx, con, args, stderr)); err != nil {
-		err = setup.ListMistakes(err)
+		err = cli.ListMistakes(err)
 		switch {
 		case asksForJSON(args):
 			return term.New(stderr).PrintErrorJSON(err)
 		case con.Errors != nil:
-			return setup.LogError(con.Errors, err)
+			return cli.LogError(con.Errors, err)
 		}
 		return con.Err.PrintError(err)
 	}
@@ -194,20 +194,20 @@ func asksForJSONLines(args []string) bool {
 			format = args[i+1]
 		}
 	}
-	return format == setup.LogJSON
+	return format == cli.LogJSON
 }
 
 // dropEmptySettings unsets empty variables: container files and service managers write "no value" that way.
 func dropEmptySettings() {
 	for _, pair := range os.Environ() {
-		if name, empty := strings.CutSuffix(pair, "="); empty && setup.IsSetting(name) {
+		if name, empty := strings.CutSuffix(pair, "="); empty && cli.IsSetting(name) {
 			_ = os.Unsetenv(name) // fails on malformed names only
 		}
 	}
 }
 
 // execute parses args and runs the command. Its error is shown to the user.
-func execute(ctx context.Context, con *setup.Console, args []string, stderr io.Writer) error {
+func execute(ctx context.Context, con *cli.Console, args []string, stderr io.Writer) error {
 	var cmds commands
 	var options []kong.Option
 	if len(args) > 0 && args[0] == "help" {
@@ -216,9 +216,9 @@ func execute(ctx context.Context, con *setup.Console, args []string, stderr io.W
 	approved := func(command string, flag func(string) string) (module.Approval, error) {
 		return module.FindApproval(ctx, con.ForModules(), command, flag)
 	}
-	parsed, settings, err := parseWith(&setup.FileSettings{Approved: approved, Unpin: func() {}}, &cmds, rewriteHelp(args), con.Out, con.Err, options...)
+	parsed, settings, err := parseWith(&cli.FileSettings{Approved: approved, Unpin: func() {}}, &cmds, rewriteHelp(args), con.Out, con.Err, options...)
 	defer settings.Unpin()
-	if settings.LogFormat() == setup.LogJSON {
+	if settings.LogFormat() == cli.LogJSON {
 		con.LogErrors(stderr)
 	}
 	if err != nil || parsed == nil {
@@ -227,9 +227,9 @@ func execute(ctx context.Context, con *setup.Console, args []string, stderr io.W
 	settings.List = settings.Effective(parsed)
 	con.Args, con.Settings = args, settings
 	con.Level = new(slog.LevelVar)
-	con.Level.Set(setup.LogLevel(cmds.LogLevel))
-	con.Log = telemetry.NewLogger(stderr, con.Level, cmds.LogFormat == setup.LogJSON)
-	if cmds.LogFormat == setup.LogJSON {
+	con.Level.Set(cli.LogLevel(cmds.LogLevel))
+	con.Log = telemetry.NewLogger(stderr, con.Level, cmds.LogFormat == cli.LogJSON)
+	if cmds.LogFormat == cli.LogJSON {
 		con.LogErrors(stderr)
 	}
 	if con.Implied {
@@ -243,14 +243,14 @@ func execute(ctx context.Context, con *setup.Console, args []string, stderr io.W
 func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...kong.Option) (*kong.Kong, error) {
 	if _, all := grammar.(*commands); all {
 		for _, c := range module.Commands("") {
-			more = append(more, kong.DynamicCommand(c.Name, c.Help, c.Group, setup.NewModuleCommand(c, c.Name)))
+			more = append(more, kong.DynamicCommand(c.Name, c.Help, c.Group, cli.NewModuleCommand(c, c.Name)))
 		}
 	}
-	setup.BindOperations(reflect.ValueOf(grammar).Elem(), "")
+	cli.BindOperations(reflect.ValueOf(grammar).Elem(), "")
 	return kong.New(grammar, append([]kong.Option{
 		kong.Name("gavel"),
 		kong.Description("gavel judges every move of an agent through a workflow before it happens, and records the judgement."),
-		kong.PostBuild(setup.KeepVariablesForSettings),
+		kong.PostBuild(cli.KeepVariablesForSettings),
 		kong.PostBuild(addHelp),
 		kong.PostBuild(sortCommands),
 		kong.ExplicitGroups(commandGroups),
@@ -264,11 +264,11 @@ func newParser(grammar any, stdout, stderr io.Writer, exit func(int), more ...ko
 
 // parseArguments parses args into cmds, with values from the environment and the configuration file. If args ask for
 // help, it prints the help and returns nil.
-func parseArguments(cmds any, args []string, stdout, stderr io.Writer, options ...kong.Option) (*kong.Context, *setup.FileSettings, error) {
-	return parseWith(&setup.FileSettings{}, cmds, args, stdout, stderr, options...)
+func parseArguments(cmds any, args []string, stdout, stderr io.Writer, options ...kong.Option) (*kong.Context, *cli.FileSettings, error) {
+	return parseWith(&cli.FileSettings{}, cmds, args, stdout, stderr, options...)
 }
 
-func parseWith(settings *setup.FileSettings, cmds any, args []string, stdout, stderr io.Writer, options ...kong.Option) (*kong.Context, *setup.FileSettings, error) {
+func parseWith(settings *cli.FileSettings, cmds any, args []string, stdout, stderr io.Writer, options ...kong.Option) (*kong.Context, *cli.FileSettings, error) {
 	ended := false
 	settings.Known = listKnownSettings
 	grammar, command := grammarFor(cmds, args)
@@ -284,7 +284,7 @@ func parseWith(settings *setup.FileSettings, cmds any, args []string, stdout, st
 	case err != nil:
 		return nil, settings, cmp.Or(settings.Err, usageError(err, args))
 	}
-	setup.ApplyShared(parsed)
+	cli.ApplyShared(parsed)
 	return parsed, settings, errors.Join(settings.Err, settings.LocateError(parsed, checkFlags(parsed, settings)))
 }
 
@@ -294,7 +294,7 @@ func listKnownSettings() ([]config.Setting, []*kong.Flag, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	known, flags := setup.ListSettings(all.Model)
+	known, flags := cli.ListSettings(all.Model)
 	return known, flags, nil
 }
 
@@ -306,14 +306,14 @@ func grammarFor(cmds any, args []string) (grammar any, command []kong.Option) {
 	for i := range all.NumField() {
 		field := all.Type().Field(i)
 		_, isCommand := field.Tag.Lookup("cmd")
-		if name := setup.CommandFieldName(field); isCommand && len(args) > 0 && args[0] == name {
-			setup.BindOperation(all.Field(i), name)
+		if name := cli.CommandFieldName(field); isCommand && len(args) > 0 && args[0] == name {
+			cli.BindOperation(all.Field(i), name)
 			return flags, []kong.Option{kong.DynamicCommand(name, field.Tag.Get("help"), "", all.Field(i).Addr().Interface())}
 		}
 	}
 	for _, c := range module.Commands("") {
 		if len(args) > 0 && args[0] == c.Name {
-			return flags, []kong.Option{kong.DynamicCommand(c.Name, c.Help, "", setup.NewModuleCommand(c, c.Name))}
+			return flags, []kong.Option{kong.DynamicCommand(c.Name, c.Help, "", cli.NewModuleCommand(c, c.Name))}
 		}
 	}
 	return cmds, nil

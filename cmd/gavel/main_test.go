@@ -15,9 +15,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 	"github.com/gavel-mcp/gavel/internal/process"
@@ -66,7 +66,7 @@ func (s sized) Run() int {
 	defer pgtest.StopShared()
 	storetest.UseMemory()
 	for _, v := range os.Environ() { // settings of this machine must not affect the tests
-		if name, _, _ := strings.Cut(v, "="); setup.IsSetting(name) && name != "GAVEL_LONG" && name != pgtest.Variable {
+		if name, _, _ := strings.Cut(v, "="); cli.IsSetting(name) && name != "GAVEL_LONG" && name != pgtest.Variable {
 			if err := os.Unsetenv(name); err != nil {
 				panic(err)
 			}

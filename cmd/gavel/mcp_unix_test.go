@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 )
 
 // socketPair returns two blocking ends; the second is for a child process.
@@ -41,7 +41,7 @@ func TestSharedPipeTurnsNonBlocking(t *testing.T) {
 	fromOut, out := socketPair(t)
 	var stderr lockedBuffer
 	cmd := exec.Command("gavel", "mcp", "--store", "memory")
-	cmd.Env = setup.WithoutSettings(os.Environ())
+	cmd.Env = cli.WithoutSettings(os.Environ())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, &stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -9,10 +9,10 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -27,9 +27,9 @@ func TestOperationCommands(t *testing.T) {
 	}
 	commands := map[string]bool{}
 	for _, leaf := range parser.Model.Leaves(false) {
-		commands[setup.CommandName(leaf)] = true
+		commands[cli.CommandName(leaf)] = true
 	}
-	for words, spec := range setup.OperationSpecs {
+	for words, spec := range cli.OperationSpecs {
 		if !commands[words] {
 			t.Errorf("there is no command %q", words)
 		}
@@ -56,29 +56,29 @@ func TestRequestsOfCommandLines(t *testing.T) {
 	least, seven := 0.5, int64(7)
 	for name, c := range map[string]struct {
 		args []string
-		of   func(*commands) *setup.OperationFlags
+		of   func(*commands) *cli.OperationFlags
 		want any
 	}{
 		"values": {
 			[]string{"history", "search", "--since", "24h", "--kind", "refused,escalated", "--min-confidence", "0.5", "--decided-by", "model", "--after", "c", "--instance", "wf-1"},
-			func(c *commands) *setup.OperationFlags { return &c.History.Search.OperationFlags },
+			func(c *commands) *cli.OperationFlags { return &c.History.Search.OperationFlags },
 			&engine.DecisionsRequest{Cursor: "c", Query: store.DecisionQuery{
 				Instance: "wf-1", DecidedBy: judge.LayerModel, MinConfidence: &least, Since: now.Add(-24 * time.Hour), Kinds: []record.Kind{record.Refused, record.Escalated},
 			}},
 		},
 		"documents": {
 			[]string{"advance", "wf-1", "submit", "--data", `{"n": 1.50}`, "--expected-revision", "7"},
-			func(c *commands) *setup.OperationFlags { return &c.Advance.OperationFlags },
+			func(c *commands) *cli.OperationFlags { return &c.Advance.OperationFlags },
 			&engine.AdvanceRequest{ID: "wf-1", Action: "submit", Data: document.ReadTrusted([]byte(`{"n":1.50}`)), ExpectedRevision: &seven},
 		},
 		"what the command implies, and JSON of any kind": {
 			[]string{"review", "approve", "rev-1", "--reason", "Seen.", "--output", `"paid"`},
-			func(c *commands) *setup.OperationFlags { return &c.Review.Approve.OperationFlags },
+			func(c *commands) *cli.OperationFlags { return &c.Review.Approve.OperationFlags },
 			&engine.ResolveRequest{ID: "rev-1", Decision: judge.Approve, Reason: "Seen.", Output: []byte(`"paid"`)},
 		},
 		"defaults": {
 			[]string{"review", "list"},
-			func(c *commands) *setup.OperationFlags { return &c.Review.List.OperationFlags },
+			func(c *commands) *cli.OperationFlags { return &c.Review.List.OperationFlags },
 			&engine.ReviewsRequest{Status: "open"},
 		},
 	} {

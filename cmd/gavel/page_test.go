@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -30,7 +30,7 @@ func runDemo(t *testing.T, args ...string) string {
 	t.Helper()
 	needsProgram(t)
 	cmd := exec.Command("gavel", args...)
-	cmd.Env = append(setup.WithoutSettings(os.Environ()), "TMPDIR="+t.TempDir())
+	cmd.Env = append(cli.WithoutSettings(os.Environ()), "TMPDIR="+t.TempDir())
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 )
 
 var (
@@ -48,7 +48,7 @@ func TestBenchPeers(t *testing.T) {
 	if *peersRounds == 0 {
 		t.Skip("compared with -peers.rounds only")
 	}
-	if !setup.IsFile(filepath.Join(*peersDir, "run.sh")) {
+	if !cli.IsFile(filepath.Join(*peersDir, "run.sh")) {
 		t.Skipf("there is nothing to compare with: no run.sh in %q (PEERS=folder names another one)", *peersDir)
 	}
 	root, err := filepath.Abs("../..")
@@ -69,7 +69,7 @@ func TestBenchPeers(t *testing.T) {
 	t.Logf("before: %s", machineLoad())
 	comparison := exec.CommandContext(t.Context(), "./run.sh", strconv.Itoa(*peersRounds)) //nolint:gosec // the folder is selected by PEERS
 	// Its MCP client reads structured content.
-	comparison.Dir, comparison.Env = work, append(setup.WithoutSettings(os.Environ()), "GAVEL_SRC="+root, "GAVEL_OUTPUT_SCHEMAS=true")
+	comparison.Dir, comparison.Env = work, append(cli.WithoutSettings(os.Environ()), "GAVEL_SRC="+root, "GAVEL_OUTPUT_SCHEMAS=true")
 	if out, err := comparison.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

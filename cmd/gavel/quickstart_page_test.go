@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 )
 
 var (
@@ -99,7 +99,7 @@ func beginShell(t *testing.T, dir string) *shellSession {
 	needsProgram(t)
 	cmd := exec.Command("bash", "--norc")
 	cmd.Dir = dir
-	cmd.Env = append(setup.WithoutSettings(os.Environ()), "NO_PROXY=*", "no_proxy=*", "NO_COLOR=1")
+	cmd.Env = append(cli.WithoutSettings(os.Environ()), "NO_PROXY=*", "no_proxy=*", "NO_COLOR=1")
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -64,7 +64,7 @@ func (s *shop) bad(args ...string) string {
 	needsProgram(s.t)
 	cmd := exec.CommandContext(s.t.Context(), "gavel", args...)
 	cmd.Dir = s.gate
-	cmd.Env = append(setup.WithoutSettings(os.Environ()), "GAVEL_STORE=gavel.db")
+	cmd.Env = append(cli.WithoutSettings(os.Environ()), "GAVEL_STORE=gavel.db")
 	out, err := cmd.CombinedOutput()
 	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != term.ExitBad {
 		s.t.Fatalf("gavel %s: %v\n%s", strings.Join(args, " "), err, out)

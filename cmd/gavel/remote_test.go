@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -135,7 +135,7 @@ func TestServerBeforeStoreOfEnvironment(t *testing.T) {
 		"nothing but a server": {nil, flags},
 	} {
 		cmd := exec.CommandContext(t.Context(), "gavel", append([]string{"instances", "show", id, "--json"}, c.flags...)...)
-		cmd.Env = append(setup.WithoutSettings(os.Environ()), c.env...)
+		cmd.Env = append(cli.WithoutSettings(os.Environ()), c.env...)
 		if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte(id)) {
 			t.Errorf("%s: %v %s", name, err, out)
 		}
@@ -156,7 +156,7 @@ func gavelFails(t *testing.T, env []string, args ...string) (string, int) {
 	t.Helper()
 	needsProgram(t)
 	cmd := exec.CommandContext(t.Context(), "gavel", args...)
-	cmd.Env = append(setup.WithoutSettings(os.Environ()), env...)
+	cmd.Env = append(cli.WithoutSettings(os.Environ()), env...)
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		t.Errorf("gavel %s succeeds: %s", strings.Join(args, " "), out)

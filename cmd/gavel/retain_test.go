@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -22,7 +22,7 @@ func TestRetainSignsRemovals(t *testing.T) {
 	s.say("anchor", "--key", "keys/a")
 
 	cmd := exec.CommandContext(t.Context(), "gavel", "retain")
-	cmd.Dir, cmd.Env = dir, append(setup.WithoutSettings(os.Environ()), "GAVEL_STORE=gavel.db")
+	cmd.Dir, cmd.Env = dir, append(cli.WithoutSettings(os.Environ()), "GAVEL_STORE=gavel.db")
 	out, err := cmd.CombinedOutput()
 	ended, ok := errors.AsType[*exec.ExitError](err)
 	if !ok || ended.ExitCode() != term.ExitUnknown || !strings.Contains(string(out), "--anchor-key") {

@@ -13,9 +13,8 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/author"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/suite"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -29,7 +28,7 @@ func schemaNamed(t *testing.T, name string) (json.RawMessage, *schema.Schema) {
 		if s.Name != name {
 			continue
 		}
-		printed, err := s.Print(&setup.Console{Settings: &setup.FileSettings{Known: listKnownSettings}})
+		printed, err := s.Print(&cli.Console{Settings: &cli.FileSettings{Known: listKnownSettings}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +72,7 @@ func TestSchemasAcceptTheExamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, file := range files {
-				if name == "definition" && (module.IsTestFile(file) || filepath.Base(file) == author.SettingsFile) {
+				if name == "definition" && (cli.IsTestFile(file) || filepath.Base(file) == author.SettingsFile) {
 					continue
 				}
 				read++
@@ -191,7 +190,7 @@ func TestSchemasHaveTheKeysThatAreRead(t *testing.T) {
 	} {
 		file := filepath.Join(dir, fmt.Sprint(i, ".yaml"))
 		put(t, file, c.doc)
-		_, err := serve.CheckConfig(&setup.Console{Parse: parseArguments}, file)
+		_, err := serve.CheckConfig(&cli.Console{Parse: parseArguments}, file)
 		said := strings.Join(term.ListLines(err), "\n")
 		same("config "+c.path, sorted(at(settings, c.path)), told(fmt.Errorf("%s", said)))
 	}

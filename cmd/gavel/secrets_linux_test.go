@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 )
 
 // A command that fetches evidence gets the named variables only. It cannot read gavel's other variables through
@@ -31,7 +31,7 @@ func TestCommandsCannotReadTheEnvironment(t *testing.T) {
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), self, "evidence", "fetch", "peek", "--config", config)
-	cmd.Dir, cmd.Env = "/", append(setup.WithoutSettings(os.Environ()), "LLM_API_KEY=sk-very-secret")
+	cmd.Dir, cmd.Env = "/", append(cli.WithoutSettings(os.Environ()), "LLM_API_KEY=sk-very-secret")
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}

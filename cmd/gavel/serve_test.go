@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -58,7 +58,7 @@ func serveAs(t *testing.T, store string, prepare func(*exec.Cmd), args ...string
 	needsProgram(t)
 	s := &served{t: t, store: store, stderr: &lockedBuffer{}, ended: make(chan struct{})}
 	s.cmd = exec.Command("gavel", append([]string{"serve", "--listen", "127.0.0.1:0", "--store", store}, args...)...)
-	s.cmd.Env = setup.WithoutSettings(os.Environ())
+	s.cmd.Env = cli.WithoutSettings(os.Environ())
 	prepare(s.cmd)
 	printed, err := os.Create(filepath.Join(t.TempDir(), "stdout")) // a file, so that it already has everything printed before the last line of stderr
 	if err != nil {

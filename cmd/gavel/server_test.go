@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/storetest"
+	"github.com/gavel-mcp/gavel/internal/cli"
 )
 
 // patience limits every wait of these tests. A slow machine never reaches it.
@@ -97,7 +97,7 @@ func launchRaw(t *testing.T, args ...string) *server {
 	needsProgram(t)
 	s := &server{t: t, stderr: &lockedBuffer{}, waiting: map[string]chan reply{}, ended: make(chan struct{})}
 	s.cmd = exec.Command("gavel", append([]string{"mcp"}, args...)...)
-	s.cmd.Env = setup.WithoutSettings(os.Environ())
+	s.cmd.Env = cli.WithoutSettings(os.Environ())
 	s.cmd.Stderr = s.stderr
 	var err error
 	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
@@ -324,7 +324,7 @@ func runGavel(t *testing.T, args ...string) []byte {
 	var err error
 	if storetest.Long() || args[0] == "demo" { // it starts itself again
 		cmd := exec.CommandContext(t.Context(), "gavel", args...)
-		cmd.Env, cmd.Stdout, cmd.Stderr = setup.WithoutSettings(os.Environ()), &out, &stderr
+		cmd.Env, cmd.Stdout, cmd.Stderr = cli.WithoutSettings(os.Environ()), &out, &stderr
 		err = cmd.Run()
 	} else if code := run(t.Context(), args, strings.NewReader(""), &out, &stderr); code != 0 {
 		err = fmt.Errorf("exit code %d", code)

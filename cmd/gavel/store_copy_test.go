@@ -14,8 +14,8 @@ import (
 
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/admin"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
@@ -68,7 +68,7 @@ func TestKilledCopyResumes(t *testing.T) {
 		killed := 0
 		for killed < *killRounds {
 			child := exec.Command("gavel", append([]string{"store", "copy"}, args...)...)
-			child.Env = setup.WithoutSettings(os.Environ())
+			child.Env = cli.WithoutSettings(os.Environ())
 			if err := child.Start(); err != nil {
 				t.Fatal(err)
 			}

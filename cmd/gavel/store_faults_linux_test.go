@@ -24,11 +24,11 @@ import (
 
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/engine/storetest"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -162,7 +162,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 			err = fmt.Errorf("%w\n%s", err, log.String())
 		}
 	}()
-	sys, err := setup.OpenSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), setup.StoreLocation{Path: f.path}, setup.SystemOptions{})
+	sys, err := cli.OpenSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), cli.StoreLocation{Path: f.path}, cli.SystemOptions{})
 	if err != nil {
 		return r, err
 	}
@@ -190,7 +190,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 		if err := fault.before(f); err != nil {
 			return r, err
 		}
-		if sys, err = setup.OpenSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), setup.StoreLocation{Path: f.path}, setup.SystemOptions{}); err != nil {
+		if sys, err = cli.OpenSystem(ctx, slog.New(slog.NewTextHandler(&log, nil)), cli.StoreLocation{Path: f.path}, cli.SystemOptions{}); err != nil {
 			return r, err
 		}
 	}
@@ -213,7 +213,7 @@ func (f *faultBench) run(fault storeFaultOf) (r faultResult, err error) {
 	if strings.Contains(answer.Body.String(), `"name":"store","ok":false`) {
 		r.Ready = http.StatusServiceUnavailable
 	}
-	r.Classes = countedClasses(setup.StoreStats(sys.Store).Failures)
+	r.Classes = countedClasses(cli.StoreStats(sys.Store).Failures)
 	if r.Answer == "ok" {
 		acknowledged++
 	}
@@ -622,7 +622,7 @@ func restingCodes(t *testing.T, fault restingFault) string {
 	}
 	code := func(args ...string) string {
 		cmd := exec.CommandContext(t.Context(), "gavel", args...)
-		cmd.Env = setup.WithoutSettings(os.Environ())
+		cmd.Env = cli.WithoutSettings(os.Environ())
 		err := cmd.Run()
 		var failed *exec.ExitError
 		if err != nil && !errors.As(err, &failed) {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -66,7 +66,7 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	var rows []string
 	groups := map[string]string{}
 	for _, f := range slices.Concat(node.AllFlags(true)...) {
-		section, _, _ := setup.FindKey(setup.CommandName(node), f)
+		section, _, _ := cli.FindKey(cli.CommandName(node), f)
 		if section == config.SectionServe && (strings.HasPrefix(f.Name, "max-") || strings.HasPrefix(f.Name, "rate") || strings.HasSuffix(f.Name, "-timeout")) {
 			section = "limits"
 		}
@@ -112,7 +112,7 @@ var helpTexts string
 // addHelp adds the detailed help to the commands.
 func addHelp(parser *kong.Kong) error {
 	details := map[string]string{}
-	setup.AddModuleDetails("", details)
+	cli.AddModuleDetails("", details)
 	var visit func(node *kong.Node)
 	visit = func(node *kong.Node) {
 		if _, text, found := strings.Cut(helpTexts, "=== "+node.FullPath()+"\n"); found {
@@ -143,16 +143,16 @@ func joinNegatives(args []string) (joined []string) {
 
 // checkFlags rejects values that are wrong for every command: negative numbers, unsupported stores, and passwords
 // in arguments, where other users can read them.
-func checkFlags(parsed *kong.Context, settings *setup.FileSettings) error {
+func checkFlags(parsed *kong.Context, settings *cli.FileSettings) error {
 	var wrong []error
 	for _, flag := range parsed.Flags() {
 		value := parsed.FlagValue(flag)
 		place, _ := value.(string)
 		switch number := reflect.Indirect(reflect.ValueOf(value)); {
 		case flag.Name == "store":
-			wrong = append(wrong, setup.CheckStore(place))
+			wrong = append(wrong, cli.CheckStore(place))
 			d := driver.Find(place)
-			if origin, _ := settings.Origin(parsed, flag); origin == setup.FromFlag && d != nil && d.HasPassword(place) {
+			if origin, _ := settings.Origin(parsed, flag); origin == cli.FromFlag && d != nil && d.HasPassword(place) {
 				wrong = append(wrong, term.UsageErrorf("put the URL into GAVEL_STORE or the configuration file, or the password into PGPASSWORD or a password file",
 					"--store has a password, and other users of this machine can read arguments"))
 			}
@@ -235,7 +235,7 @@ func commandWithFlag(node *kong.Node, flag string) string {
 }
 
 func aboutWord(node *kong.Node, word string) string {
-	word = setup.RedactStore(word) // it may be a URL without --store
+	word = cli.RedactStore(word) // it may be a URL without --store
 	if len(node.Children) == 0 {
 		message := fmt.Sprintf("%q takes no argument %q here", node.FullPath(), word)
 		if findFlag(node, "--data") != nil && strings.ContainsAny(word, "={") {
@@ -273,7 +273,7 @@ type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"Your shell: bash, zsh or fish."`
 }
 
-func (c *completionCmd) Run(con *setup.Console) error {
+func (c *completionCmd) Run(con *cli.Console) error {
 	script, err := completionScripts.ReadFile("completion/gavel." + c.Shell)
 	if err != nil {
 		return fmt.Errorf("read the embedded script: %w", err)
@@ -283,7 +283,7 @@ func (c *completionCmd) Run(con *setup.Console) error {
 }
 
 // printCandidates prints candidates for a completion script. It reports no errors: the shell cannot use them.
-func printCandidates(con *setup.Console, words []string) int {
+func printCandidates(con *cli.Console, words []string) int {
 	var cmds commands
 	parser, err := newParser(&cmds, io.Discard, io.Discard, func(int) {})
 	if err != nil {

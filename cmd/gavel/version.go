@@ -1,13 +1,15 @@
 package main
 
-import "github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+import (
+	"github.com/gavel-mcp/gavel/internal/cli"
+)
 
 type versionCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-func (c *versionCmd) Run(con *setup.Console) error {
-	b := setup.ReadBuild()
+func (c *versionCmd) Run(con *cli.Console) error {
+	b := cli.ReadBuild()
 	if c.JSON {
 		return con.Out.JSON(b)
 	}

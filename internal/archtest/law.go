@@ -6,7 +6,9 @@
 // and the check stays fast. It must never need the go command, the network or a clean work tree.
 package archtest
 
-import "slices"
+import (
+	"slices"
+)
 
 // Module is the module path whose tree the law describes.
 const Module = "github.com/gavel-mcp/gavel"
@@ -89,7 +91,7 @@ var program = slices.Clip(slices.Concat(everything, []string{Root, "internal/mod
 // commands are the folders with the commands of the program, by subject, and what they share.
 var commands = []string{
 	"cmd/gavel/internal/admin", "cmd/gavel/internal/author", "cmd/gavel/internal/instance", "cmd/gavel/internal/measure",
-	"cmd/gavel/internal/review", "cmd/gavel/internal/serve", "cmd/gavel/internal/setup",
+	"cmd/gavel/internal/review", "cmd/gavel/internal/serve", "internal/cli",
 }
 
 // Packages is the import law, bottom first. A package that is not listed may not exist, because adding one is a
@@ -176,6 +178,9 @@ var Packages = []Package{
 	{Path: "internal/rest/client", May: slices.Concat(below5, []string{"internal/egress", "internal/rest", "internal/operation"})},
 	{Path: "internal/console", May: slices.Concat(below5, services, []string{"internal/operation"})},
 
+	// What all commands share: flags, the opened system, output.
+	{Path: "internal/cli", May: program},
+
 	// Modules may import the core, but neither faces nor one another; checkOwn checks that too.
 	{Path: "internal/modules/chain", May: slices.Concat(below5, []string{"engine/store/driver", "internal/auth", "internal/config", "internal/fairshare", "internal/gate", "internal/module", "internal/operation", "internal/telemetry", "internal/term", "internal/upstream"})},
 	{Path: "internal/modules/demo", May: []string{"internal/module", "internal/term", "judge", "engine/workflow", "engine"}},
@@ -199,14 +204,13 @@ var Packages = []Package{
 	// Layer 7: wiring. The root package is for any program; the command is one program and adds its own parts.
 	{Path: Root, May: append(everything, "internal/module")},
 	{Path: "cmd/gavel/internal/earlyworker", May: []string{"validators/script", "validators/script/worker"}},
-	// The commands share setup and must not import one another.
-	{Path: "cmd/gavel/internal/setup", May: program},
-	{Path: "cmd/gavel/internal/admin", May: append(program, "cmd/gavel/internal/setup")},
-	{Path: "cmd/gavel/internal/author", May: append(program, "cmd/gavel/internal/setup")},
-	{Path: "cmd/gavel/internal/instance", May: append(program, "cmd/gavel/internal/setup")},
-	{Path: "cmd/gavel/internal/measure", May: append(program, "cmd/gavel/internal/setup")},
-	{Path: "cmd/gavel/internal/review", May: append(program, "cmd/gavel/internal/setup")},
-	{Path: "cmd/gavel/internal/serve", May: append(program, "cmd/gavel/internal/setup")},
+	// The commands share internal/cli and must not import one another.
+	{Path: "cmd/gavel/internal/admin", May: append(program, "internal/cli")},
+	{Path: "cmd/gavel/internal/author", May: append(program, "internal/cli")},
+	{Path: "cmd/gavel/internal/instance", May: append(program, "internal/cli")},
+	{Path: "cmd/gavel/internal/measure", May: append(program, "internal/cli")},
+	{Path: "cmd/gavel/internal/review", May: append(program, "internal/cli")},
+	{Path: "cmd/gavel/internal/serve", May: append(program, "internal/cli")},
 	// Only tests of the command import upstream and packages below modules.
 	{Path: "cmd/gavel", May: slices.Concat(program, commands, modules, []string{"internal/upstream", "cmd/gavel/internal/earlyworker", "internal/modules/hook/agent", "internal/modules/measure/compare", "internal/modules/measure/report"})},
 }
@@ -285,7 +289,7 @@ var Doors = []Door{
 	},
 	{
 		Name: "kong", Deps: []string{"github.com/alecthomas/kong"},
-		Doors: []string{"cmd/gavel", "cmd/gavel/internal/measure", "cmd/gavel/internal/serve", "cmd/gavel/internal/setup"},
+		Doors: []string{"cmd/gavel", "cmd/gavel/internal/measure", "cmd/gavel/internal/serve", "internal/cli"},
 		Why:   "flags are the command line's business",
 	},
 	{

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -132,7 +133,7 @@ func (s *chainSection) procedures() []operation.Procedure {
 
 // chainFiles returns the definition files that match patterns; a folder may be empty.
 func chainFiles(patterns []string) ([]string, error) {
-	return module.DefinitionFiles(slices.DeleteFunc(slices.Clone(patterns), module.IsEmptyFolder))
+	return cli.DefinitionFiles(slices.DeleteFunc(slices.Clone(patterns), cli.IsEmptyFolder))
 }
 
 // namesOfIssuers returns the names of the issuers that a configuration file declares. Mistakes in the
@@ -175,7 +176,7 @@ func readChains(file *config.File, models []string) (*chainSection, error) {
 	for _, name := range files {
 		d, err := parseChain(name)
 		if bad, ok := errors.AsType[*workflow.ParseError](err); ok {
-			wrong = append(wrong, module.IssueLines(name, bad.Issues)...)
+			wrong = append(wrong, cli.IssueLines(name, bad.Issues)...)
 			continue
 		} else if err != nil {
 			return nil, err
@@ -186,9 +187,9 @@ func readChains(file *config.File, models []string) (*chainSection, error) {
 		from[d.Name], section.byName[d.Name] = name, d
 		for _, issue := range d.Lint(options) {
 			if issue.Severity == workflow.SeverityError {
-				wrong = append(wrong, module.IssueLine(name, issue))
+				wrong = append(wrong, cli.IssueLine(name, issue))
 			} else {
-				section.warnings[d.Name] = append(section.warnings[d.Name], module.IssueLine(name, issue))
+				section.warnings[d.Name] = append(section.warnings[d.Name], cli.IssueLine(name, issue))
 			}
 		}
 	}

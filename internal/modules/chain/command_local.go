@@ -13,6 +13,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/module"
@@ -100,7 +101,7 @@ Exit codes: 0 no errors, 1 errors (with --strict also warnings), 2 wrong usage.`
 }
 
 func (c *lintCommand) Run(con *module.Console) error {
-	files, err := module.DefinitionFiles(c.Files)
+	files, err := cli.DefinitionFiles(c.Files)
 	if err != nil {
 		return err
 	}
@@ -109,9 +110,9 @@ func (c *lintCommand) Run(con *module.Console) error {
 		return err
 	}
 	defer servers.Close()
-	report := module.LintReport{Files: []module.LintFile{}}
+	report := cli.LintReport{Files: []cli.LintFile{}}
 	for _, path := range files {
-		f := module.LintFile{File: path, Issues: []workflow.Issue{}, Schemas: []workflow.SchemaPlace{}}
+		f := cli.LintFile{File: path, Issues: []workflow.Issue{}, Schemas: []workflow.SchemaPlace{}}
 		d, err := parseChain(path)
 		if wrong, ok := errors.AsType[*workflow.ParseError](err); ok {
 			f.Issues = wrong.Issues
@@ -294,9 +295,9 @@ func (c *runCommand) check(con *module.Console, d *Definition, items map[string]
 	var wrong []string
 	for _, issue := range d.Lint(LintOptions{Servers: items, Models: append([]string{}, models...), Writer: c.settings.Writer, Flags: configFlagText(c.ConfigFlag)}) {
 		if issue.Severity == workflow.SeverityError {
-			wrong = append(wrong, module.IssueLine(c.File, issue))
+			wrong = append(wrong, cli.IssueLine(c.File, issue))
 		} else {
-			con.Err.Printf("%s\n", module.IssueLine(c.File, issue))
+			con.Err.Printf("%s\n", cli.IssueLine(c.File, issue))
 		}
 	}
 	for _, s := range d.ListSteps() {
@@ -371,7 +372,7 @@ var localOperator = engine.Principal{ID: "local:cli", Role: engine.RoleOperator}
 // parseError reports why a file is not a chain.
 func parseError(file string, err error) error {
 	if parse, ok := errors.AsType[*workflow.ParseError](err); ok {
-		return &term.ExitError{Code: term.ExitBad, Lines: module.IssueLines(file, parse.Issues), Err: fmt.Errorf("%s is not a valid chain", file)}
+		return &term.ExitError{Code: term.ExitBad, Lines: cli.IssueLines(file, parse.Issues), Err: fmt.Errorf("%s is not a valid chain", file)}
 	}
 	return err
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
@@ -301,7 +302,7 @@ func (c *answerCommand) relay(ctx context.Context, con *module.Console, e agent.
 	}
 	body, err := server.Post(ctx, facePath+c.Client+"?form="+answerForm, sent)
 	if err != nil {
-		return a, module.EngineFailure(err)
+		return a, cli.EngineFailure(err)
 	}
 	if err := json.Unmarshal(body, &a); err != nil || a.Verdict == "" {
 		return a, term.UnknownErrorf("check the address", "%s does not answer like a gavel server", c.Judging.Place().Server)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
@@ -308,7 +309,7 @@ func (c *uninstallCommand) forget(ctx context.Context, con *module.Console, path
 		return err
 	}
 	_, err = advanceRules(ctx, sys, operator, engine.AdvanceRequest{ID: a.instance, Action: "approve"}, map[string]any{"hooks": a.Hooks})
-	return errors.Join(module.EngineFailure(err), sys.Close())
+	return errors.Join(cli.EngineFailure(err), sys.Close())
 }
 
 // findConfig fills in unset flags: the project's gavel.yaml as the configuration, and the store that it names.
@@ -356,7 +357,7 @@ func replaceSettings(path string, before, after []byte) error {
 	}
 	err := os.MkdirAll(filepath.Dir(path), 0o755) //nolint:gosec // the usual mode of a project's folders
 	if err == nil {
-		err = module.WriteFileAtomically(path, func(w io.Writer) error { _, err := w.Write(after); return err })
+		err = cli.WriteFileAtomically(path, func(w io.Writer) error { _, err := w.Write(after); return err })
 	}
 	if err == nil {
 		err = os.Chmod(path, mode)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -38,7 +39,7 @@ func createToken(ctx context.Context, con *module.Console, t hooksToken) (file s
 		return "", undo, nil
 	case isCredentialRefused(err), engine.CodeOf(err) == engine.CodeUnavailable:
 	default:
-		return "", undo, module.EngineFailure(err)
+		return "", undo, cli.EngineFailure(err)
 	}
 	if file, err = t.file(); err != nil {
 		return "", undo, term.UsageErrorf("give --token-file FILE", "cannot find a folder for the token: %w", err)
@@ -53,7 +54,7 @@ func createToken(ctx context.Context, con *module.Console, t hooksToken) (file s
 	defer func() { err = errors.Join(err, release()) }()
 	bearers, made, err := tokens.Create(auth.NewToken{Name: "hooks-" + t.client, Principal: cmp.Or(t.principal, defaultAgent), Role: engine.RoleAgent, Events: t.folder, Local: true})
 	if err != nil {
-		return "", undo, module.TokenFailure(err)
+		return "", undo, cli.TokenFailure(err)
 	}
 	if isCredentialRefused(t.verify(ctx, con, bearers[0])) { // the tokens here belong to another server
 		err = t.askOperator(nil)

@@ -20,6 +20,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/module"
@@ -109,7 +110,7 @@ func rulesSubject(path string) string {
 
 // findApproval reads the approval of the configuration file of flag, or returns nil if there is none. It writes nothing.
 func findApproval(ctx context.Context, con *module.Console, flag module.StoreFlags) (*approval, error) {
-	path, err := module.LocateFile(flag.Config)
+	path, err := cli.LocateFile(flag.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -310,11 +311,11 @@ func (r *rulesReview) approve(ctx context.Context, con *module.Console, by engin
 		return err
 	}
 	if _, err := r.Engine.Define(ctx, operator, engine.DefineRequest{Source: rulesWorkflow, Document: []byte(rulesDefinition)}); err != nil {
-		return module.EngineFailure(err)
+		return cli.EngineFailure(err)
 	}
 	at, _, err := gate.FindInstance(ctx, r.Engine, rulesOwner, rulesWorkflow, rulesSubject(r.next.path), "", true)
 	if err != nil {
-		return module.EngineFailure(err)
+		return cli.EngineFailure(err)
 	}
 	if r.before != nil {
 		at.Revision = r.before.revision // so that approval fails if another one was given since the person looked
@@ -328,7 +329,7 @@ func (r *rulesReview) approve(ctx context.Context, con *module.Console, by engin
 	case err == nil:
 		con.Out.Printf("approved: %s\n", r.next.path)
 	}
-	return module.EngineFailure(err)
+	return cli.EngineFailure(err)
 }
 
 // agentVariables lists environment variables that coding agents set in their shells.
@@ -436,7 +437,7 @@ func openRulesReview(ctx context.Context, con *module.Console, flag module.Store
 	if err := con.CheckConfig(flag.Config); err != nil {
 		return nil, err
 	}
-	path, err := module.LocateFile(flag.Config)
+	path, err := cli.LocateFile(flag.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -490,7 +491,7 @@ func (r *rulesReview) print(ctx context.Context, con *module.Console) error {
 		d := r.next.definitions[name]
 		stored, _, err := r.Engine.LoadDefinition(ctx, operator, engine.RightRead, d.Name, 0)
 		if err != nil && engine.CodeOf(err) != engine.CodeUnknownWorkflow {
-			return module.EngineFailure(err)
+			return cli.EngineFailure(err)
 		}
 		if stored.Hash != d.Hash {
 			printDiff(con, name, indentDefinition(stored.Document), indentDefinition(d.Document))

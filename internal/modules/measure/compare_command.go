@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/compare"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/report"
@@ -33,14 +34,14 @@ Exit codes: 0 not worse, 2 wrong usage, 3 not comparable, 4 significantly worse.
 }
 
 func (c *compareCommand) Run(_ context.Context, con *module.Console) error {
-	if err := cmp.Or(module.CheckExtensions(c.Out, ".txt", ".json", ".html"), module.CheckOverwrite(c.Out, c.Before, c.After)); err != nil {
+	if err := cmp.Or(cli.CheckExtensions(c.Out, ".txt", ".json", ".html"), cli.CheckOverwrite(c.Out, c.Before, c.After)); err != nil {
 		return err
 	}
-	before, err := module.ReadResults(c.Before)
+	before, err := cli.ReadResults(c.Before)
 	if err != nil {
 		return err
 	}
-	after, err := module.ReadResults(c.After)
+	after, err := cli.ReadResults(c.After)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
@@ -75,7 +76,7 @@ func (c *historyCommand) Run(ctx context.Context, con *module.Console) (err erro
 			err = h.read(inst, func(one eval.Case) error { return printGolden(con, one) })
 		}
 		if err != nil {
-			return module.EngineFailure(engine.StoreError("read the history", err))
+			return cli.EngineFailure(engine.StoreError("read the history", err))
 		}
 	}
 	for _, why := range slices.Sorted(maps.Keys(h.left)) {
@@ -95,10 +96,10 @@ type timeFilter struct {
 
 // times parses the period relative to now.
 func (f timeFilter) times(now time.Time) (since, until time.Time, err error) {
-	if since, err = module.ParseMoment("--since", f.Since, now); err != nil {
+	if since, err = cli.ParseMoment("--since", f.Since, now); err != nil {
 		return since, until, err
 	}
-	until, err = module.ParseMoment("--until", f.Until, now)
+	until, err = cli.ParseMoment("--until", f.Until, now)
 	return since, until, err
 }
 
@@ -167,7 +168,7 @@ func (h *historyReader) buildCase(before record.Instance, ev record.Event, moves
 		return c, "its definition has changed or is missing", nil
 	case ev.JudgeConfigHash != "":
 		return c, "the judge was configured separately from the definition", nil
-	case !sameFacts(module.BuildFacts(def, moves), before.Facts):
+	case !sameFacts(cli.BuildFacts(def, moves), before.Facts):
 		return c, "earlier moves were undone", nil
 	}
 	c = eval.Case{

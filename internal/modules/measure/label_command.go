@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/label"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -314,7 +315,7 @@ func describeLabel(l label.Labelling) string {
 
 // readUnlabelled reads all cases; labels may be absent.
 func readUnlabelled(ctx context.Context, paths []string) ([]eval.Golden, error) {
-	files, err := module.GoldenFiles(paths)
+	files, err := cli.GoldenFiles(paths)
 	if err != nil {
 		return nil, err
 	}
@@ -411,9 +412,9 @@ func (c *agreeCommand) Run(ctx context.Context, con *module.Console) error {
 	}
 	read := append([]string{c.Settled}, c.Labels...)
 	for _, g := range cases {
-		read = module.AppendNew(read, g.File)
+		read = cli.AppendNew(read, g.File)
 	}
-	if err := module.CheckOverwrite([]string{c.Out}, read...); err != nil {
+	if err := cli.CheckOverwrite([]string{c.Out}, read...); err != nil {
 		return err
 	}
 	agreement, of, err := compareLabels(cases, c.Labels)

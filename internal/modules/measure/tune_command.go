@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/tune"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -30,11 +31,11 @@ Exit codes: 0 certified, 1 not certifiable or not feasible, 2 wrong usage.`
 }
 
 func (c *tuneCommand) Run(_ context.Context, con *module.Console) error {
-	target, err := module.ParseShare(c.Target)
+	target, err := cli.ParseShare(c.Target)
 	if err != nil {
 		return term.UsageErrorf("", "--target-risk: %w", err)
 	}
-	m, err := module.ReadResults(c.Results)
+	m, err := cli.ReadResults(c.Results)
 	if err != nil {
 		return err
 	}
@@ -43,7 +44,7 @@ func (c *tuneCommand) Run(_ context.Context, con *module.Console) error {
 	if c.Then == "" {
 		t, err = tune.Tune(m.Cases, m.Results, target, m.Report.Options)
 	} else {
-		then, wrong := module.ReadResults(c.Then)
+		then, wrong := cli.ReadResults(c.Then)
 		if wrong != nil {
 			return wrong
 		}

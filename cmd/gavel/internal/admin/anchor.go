@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -24,19 +24,19 @@ type anchorWriteCmd struct {
 	Key  string `name:"key" env:"GAVEL_ANCHOR_KEY" placeholder:"FILE" help:"The private key, from gavel anchor keygen. The variable may hold the key itself."`
 	File string `name:"anchor-file" placeholder:"FILE" help:"Also append the anchor to this file. Keep it away from the store: it reveals that an older store was restored."`
 	JSON bool   `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
-func (c *anchorWriteCmd) Run(ctx context.Context, con *setup.Console) error {
+func (c *anchorWriteCmd) Run(ctx context.Context, con *cli.Console) error {
 	if c.Key == "" {
 		return term.UsageErrorf("make one with gavel anchor keygen --key FILE", "no key to sign the anchor: give --key or GAVEL_ANCHOR_KEY")
 	}
-	sys, err := setup.OpenToSign(ctx, con, c.StoreFlag, c.Key)
+	sys, err := cli.OpenToSign(ctx, con, c.StoreFlag, c.Key)
 	if err != nil {
 		return err
 	}
 	defer sys.Close()
-	result, err := setup.Anchorer{Auditor: sys.Auditor, File: c.File}.Anchor(ctx)
+	result, err := cli.Anchorer{Auditor: sys.Auditor, File: c.File}.Anchor(ctx)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (c *anchorWriteCmd) Run(ctx context.Context, con *setup.Console) error {
 		case result.Number == 0:
 			con.Err.Printf("nothing to anchor\n")
 		default:
-			con.Err.Printf("nothing has happened since anchor %d of %s\n", result.Number, setup.FormatTime(result.At))
+			con.Err.Printf("nothing has happened since anchor %d of %s\n", result.Number, cli.FormatTime(result.At))
 		}
 	})
 }
@@ -57,9 +57,9 @@ type anchorKeygenCmd struct {
 	Name string `name:"name" env:"GAVEL_ANCHOR_NAME" placeholder:"NAME" help:"The name in the signatures, without spaces. Default: gavel- and a random number."`
 }
 
-func (c *anchorKeygenCmd) Run(con *setup.Console) error {
-	if setup.IsKeyText(c.Key) {
-		return term.UsageErrorf("give a --key FILE to write to", "%s already holds a key", setup.AnchorKeyVariable)
+func (c *anchorKeygenCmd) Run(con *cli.Console) error {
+	if cli.IsKeyText(c.Key) {
+		return term.UsageErrorf("give a --key FILE to write to", "%s already holds a key", cli.AnchorKeyVariable)
 	}
 	name := c.Name
 	if name == "" {

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/sqlite"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -21,7 +21,7 @@ type BackupCommand struct {
 	File  string `arg:"" name:"file" help:"Where to write the backup."`
 	Force bool   `name:"force" help:"Replace an existing file."`
 	JSON  bool   `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
 type backupResult struct {
@@ -31,7 +31,7 @@ type backupResult struct {
 }
 
 // Run copies the store and verifies the copy.
-func (c *BackupCommand) Run(ctx context.Context, con *setup.Console) error {
+func (c *BackupCommand) Run(ctx context.Context, con *cli.Console) error {
 	path, err := c.FilePath(con.Log, false, "back up a database with pg_dump, or archive its write-ahead log; see docs/postgres.md")
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func (c *BackupCommand) Run(ctx context.Context, con *setup.Console) error {
 	if err != nil {
 		return copyFailure(err, "give another name, or --force to replace it")
 	}
-	if key := filepath.Join(filepath.Dir(path), gavel.KeyFile); setup.IsFile(key) {
+	if key := filepath.Join(filepath.Dir(path), gavel.KeyFile); cli.IsFile(key) {
 		con.Err.Printf("%s the backup does not contain %s; keep a copy elsewhere\n", con.Err.Dim("note:"), key)
 	}
 	return con.Print(c.JSON, backupResult{Store: path, File: c.File, Contents: found}, func() {
@@ -76,7 +76,7 @@ type RestoreCommand struct {
 	File  string `arg:"" name:"file" help:"The backup."`
 	Force bool   `name:"force" help:"Replace an existing store; the old one is kept next to it."`
 	JSON  bool   `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
 type restoreResult struct {
@@ -86,11 +86,11 @@ type restoreResult struct {
 }
 
 // Run verifies the backup and restores it.
-func (c *RestoreCommand) Run(ctx context.Context, con *setup.Console) error {
+func (c *RestoreCommand) Run(ctx context.Context, con *cli.Console) error {
 	if c.Store == gavel.Memory {
 		return term.UsageErrorf("give the path of a store file", "a store in memory belongs to the server that made it")
 	}
-	if !setup.IsFile(c.File) {
+	if !cli.IsFile(c.File) {
 		return term.UsageErrorf("give the file that gavel backup wrote", "there is no backup at %s", c.File)
 	}
 	path, err := c.FilePath(con.Log, true, "restore a database with pg_restore, or to a point in time; see docs/postgres.md")

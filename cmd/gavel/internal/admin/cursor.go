@@ -9,10 +9,9 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -31,7 +30,7 @@ type cursorView struct {
 	Behind int64 `json:"behind"`
 }
 
-func readCursors(ctx context.Context, sys *setup.System) (views []cursorView, last int64, err error) {
+func readCursors(ctx context.Context, sys *cli.System) (views []cursorView, last int64, err error) {
 	if last, err = sys.Store.LastPosition(ctx); err != nil {
 		return nil, 0, term.UnknownErrorf("", "cannot read the store: %w", err)
 	}
@@ -56,11 +55,11 @@ func findCursor(views []cursorView, name string) (cursorView, error) {
 
 type cursorListCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
-func (c *cursorListCmd) Run(ctx context.Context, con *setup.Console) error {
-	sys, err := setup.OpenForReading(ctx, con, c.StoreFlag)
+func (c *cursorListCmd) Run(ctx context.Context, con *cli.Console) error {
+	sys, err := cli.OpenForReading(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
 	}
@@ -71,7 +70,7 @@ func (c *cursorListCmd) Run(ctx context.Context, con *setup.Console) error {
 	}
 	rows := [][]string{{"NAME", "POSITION", "BEHIND", "MOVED AT", "FILTER"}}
 	for _, v := range views {
-		rows = append(rows, []string{v.Name, fmt.Sprint(v.Position), fmt.Sprint(v.Behind), setup.FormatTime(v.MovedAt), term.OrNone(v.Filter)})
+		rows = append(rows, []string{v.Name, fmt.Sprint(v.Position), fmt.Sprint(v.Behind), cli.FormatTime(v.MovedAt), term.OrNone(v.Filter)})
 	}
 	return con.PrintList(c.JSON, map[string]any{"cursors": views}, rows, "there are no cursors", "")
 }
@@ -79,11 +78,11 @@ func (c *cursorListCmd) Run(ctx context.Context, con *setup.Console) error {
 type cursorShowCmd struct {
 	Name string `arg:"" name:"name" help:"The cursor, such as webhook:audit."`
 	JSON bool   `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
-func (c *cursorShowCmd) Run(ctx context.Context, con *setup.Console) error {
-	sys, err := setup.OpenForReading(ctx, con, c.StoreFlag)
+func (c *cursorShowCmd) Run(ctx context.Context, con *cli.Console) error {
+	sys, err := cli.OpenForReading(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
 	}
@@ -98,7 +97,7 @@ func (c *cursorShowCmd) Run(ctx context.Context, con *setup.Console) error {
 	}
 	next, err := sys.Engine.Tail(ctx, gavel.Operator, engine.TailRequest{After: v.Position, Limit: 1})
 	if err != nil {
-		return module.EngineFailure(err)
+		return cli.EngineFailure(err)
 	}
 	shown := struct {
 		cursorView
@@ -106,12 +105,12 @@ func (c *cursorShowCmd) Run(ctx context.Context, con *setup.Console) error {
 		Next []engine.EventView `json:"next"`
 	}{v, next.Events}
 	return con.Print(c.JSON, shown, func() {
-		con.Out.Printf("%s is at %d, with a lag of %s\ncreated %s, moved %s\n", v.Name, v.Position, term.Count(v.Behind, "event"), setup.FormatTime(v.MadeAt), setup.FormatTime(v.MovedAt))
+		con.Out.Printf("%s is at %d, with a lag of %s\ncreated %s, moved %s\n", v.Name, v.Position, term.Count(v.Behind, "event"), cli.FormatTime(v.MadeAt), cli.FormatTime(v.MovedAt))
 		if v.Filter != "" {
 			con.Out.Printf("filter %s\n", v.Filter)
 		}
 		for _, e := range next.Events {
-			con.Out.Printf("next %d: %s of %s, event %d, at %s\n", e.Position, e.Kind, e.Instance, e.Seq, setup.FormatTime(e.Time))
+			con.Out.Printf("next %d: %s of %s, event %d, at %s\n", e.Position, e.Kind, e.Instance, e.Seq, cli.FormatTime(e.Time))
 		}
 	})
 }
@@ -121,11 +120,11 @@ type cursorMoveCmd struct {
 	To   string `arg:"" name:"to" help:"The position of the last event that its reader has, or start or end."`
 	New  bool   `name:"new" help:"Create the cursor, which must not exist yet. For a program that follows /v1/events and moves its cursor with this command."`
 	JSON bool   `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
-func (c *cursorMoveCmd) Run(ctx context.Context, con *setup.Console) error {
-	sys, err := setup.OpenForWriting(ctx, con, c.StoreFlag)
+func (c *cursorMoveCmd) Run(ctx context.Context, con *cli.Console) error {
+	sys, err := cli.OpenForWriting(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
 	}
@@ -194,11 +193,11 @@ func parsePosition(text string, last int64) (int64, error) {
 
 type cursorDropCmd struct {
 	Name string `arg:"" name:"name" help:"The cursor, such as webhook:audit."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
-func (c *cursorDropCmd) Run(ctx context.Context, con *setup.Console) error {
-	sys, err := setup.OpenForWriting(ctx, con, c.StoreFlag)
+func (c *cursorDropCmd) Run(ctx context.Context, con *cli.Console) error {
+	sys, err := cli.OpenForWriting(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
 	}

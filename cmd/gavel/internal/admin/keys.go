@@ -9,11 +9,10 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -28,11 +27,11 @@ type KeysCommand struct {
 type keysListCmd struct {
 	Instance string `arg:"" optional:"" name:"instance" help:"An instance. Default: all with a key or with values in plain text."`
 	JSON     bool   `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
-func (c *keysListCmd) Run(ctx context.Context, con *setup.Console) error {
-	sys, err := setup.OpenForReading(ctx, con, c.StoreFlag)
+func (c *keysListCmd) Run(ctx context.Context, con *cli.Console) error {
+	sys, err := cli.OpenForReading(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
 	}
@@ -42,12 +41,12 @@ func (c *keysListCmd) Run(ctx context.Context, con *setup.Console) error {
 	}
 	all, err := sys.Engine.ListKeys(ctx, gavel.Operator, c.Instance)
 	if err != nil {
-		return module.EngineFailure(err)
+		return cli.EngineFailure(err)
 	}
 	return con.Print(c.JSON, map[string]any{"instances": all}, func() { printKeys(con, all) })
 }
 
-func printKeys(con *setup.Console, all []engine.InstanceKeys) {
+func printKeys(con *cli.Console, all []engine.InstanceKeys) {
 	rows := [][]string{{"ID", "WORKFLOW", "KEYS", "LAST", "WRAPPED WITH", "DESTROYED", "PLAIN"}}
 	for _, one := range all {
 		last := store.DataKey{}
@@ -69,21 +68,21 @@ func timeOrNone(at time.Time) string {
 	if at.IsZero() {
 		return term.OrNone("")
 	}
-	return setup.FormatTime(at)
+	return cli.FormatTime(at)
 }
 
 type keysRotateCmd struct {
 	Instance []string `arg:"" optional:"" name:"instance" help:"Instances."`
 	All      bool     `name:"all" help:"All instances with a key."`
 	JSON     bool     `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
-func (c *keysRotateCmd) Run(ctx context.Context, con *setup.Console) error {
+func (c *keysRotateCmd) Run(ctx context.Context, con *cli.Console) error {
 	if c.All == (len(c.Instance) > 0) {
 		return term.UsageErrorf("", "name instances, or give --all")
 	}
-	sys, err := setup.OpenForWriting(ctx, con, c.StoreFlag)
+	sys, err := cli.OpenForWriting(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
 	}
@@ -93,7 +92,7 @@ func (c *keysRotateCmd) Run(ctx context.Context, con *setup.Console) error {
 	}
 	if c.All {
 		if c.Instance, err = sys.ListRotatable(ctx); err != nil {
-			return module.EngineFailure(err)
+			return cli.EngineFailure(err)
 		}
 	}
 	type rotated struct {
@@ -104,7 +103,7 @@ func (c *keysRotateCmd) Run(ctx context.Context, con *setup.Console) error {
 	for _, id := range c.Instance {
 		n, err := sys.Engine.RotateKey(ctx, gavel.Operator, id)
 		if err != nil {
-			return module.EngineFailure(err)
+			return cli.EngineFailure(err)
 		}
 		done = append(done, rotated{id, n})
 	}
@@ -117,10 +116,10 @@ type keysRewrapCmd struct {
 	OldKey      string `name:"old-key" type:"path" placeholder:"FILE" help:"The gavel.key that keys may still be wrapped with."`
 	NewStoreKey string `name:"new-store-key" type:"path" placeholder:"FILE" help:"Seal a database's secrets with this key instead of --store-key. The file is created if missing."`
 	JSON        bool   `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
-func (c *keysRewrapCmd) Run(ctx context.Context, con *setup.Console) error {
+func (c *keysRewrapCmd) Run(ctx context.Context, con *cli.Console) error {
 	switch {
 	case c.OldKey != "" && c.NewStoreKey != "":
 		return term.UsageErrorf("run the command once with each", "--old-key and --new-store-key cannot be used together")
@@ -129,7 +128,7 @@ func (c *keysRewrapCmd) Run(ctx context.Context, con *setup.Console) error {
 	}
 	var old []byte
 	if c.OldKey != "" {
-		if !setup.IsFile(c.OldKey) {
+		if !cli.IsFile(c.OldKey) {
 			return term.UsageErrorf("", "--old-key: there is no file %s", c.OldKey)
 		}
 		var err error
@@ -137,14 +136,14 @@ func (c *keysRewrapCmd) Run(ctx context.Context, con *setup.Console) error {
 			return term.UsageErrorf("", "--old-key: %w", err)
 		}
 	}
-	sys, err := setup.OpenForWriting(ctx, con, c.StoreFlag)
+	sys, err := cli.OpenForWriting(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
 	}
 	defer sys.Close()
 	r, err := sys.Engine.RewrapKeys(ctx, gavel.Operator, old)
 	if err != nil {
-		return module.EngineFailure(err)
+		return cli.EngineFailure(err)
 	}
 	return cmp.Or(con.Print(c.JSON, r, func() {
 		con.Out.Printf("keys wrapped again: %d, unchanged: %d\n", r.Rewrapped, r.Kept)
@@ -154,7 +153,7 @@ func (c *keysRewrapCmd) Run(ctx context.Context, con *setup.Console) error {
 		for _, row := range r.Damaged {
 			con.Out.Printf("key %d of %s is damaged: %s wrapped it but cannot unwrap it; restore it from a backup\n", row.Number, row.Instance, row.Under)
 		}
-	}), setup.ExitBadUnless(len(r.Unreadable)+len(r.Damaged) == 0))
+	}), cli.ExitBadUnless(len(r.Unreadable)+len(r.Damaged) == 0))
 }
 
 type storeKeyResult struct {
@@ -163,7 +162,7 @@ type storeKeyResult struct {
 	Key       string `json:"key"` // the file of the current key
 }
 
-func (c *keysRewrapCmd) changeStoreKey(ctx context.Context, con *setup.Console) error {
+func (c *keysRewrapCmd) changeStoreKey(ctx context.Context, con *cli.Console) error {
 	if !gavel.IsDatabase(c.Store) {
 		return term.UsageErrorf("give --store postgres://USER@HOST/DATABASE", "--new-store-key changes the key of a PostgreSQL database; a store file has its key in gavel.key next to it")
 	}
@@ -175,7 +174,7 @@ func (c *keysRewrapCmd) changeStoreKey(ctx context.Context, con *setup.Console) 
 	if err != nil {
 		return err
 	}
-	newKey, err := setup.ReadStoreKey(c.NewStoreKey)
+	newKey, err := cli.ReadStoreKey(c.NewStoreKey)
 	if err != nil {
 		return err
 	}
@@ -184,7 +183,7 @@ func (c *keysRewrapCmd) changeStoreKey(ctx context.Context, con *setup.Console) 
 		if made && (errors.Is(err, gavel.ErrWrongStoreKey) || errors.Is(err, gavel.ErrNoStoreKey)) {
 			err = errors.Join(err, os.Remove(c.NewStoreKey)) // it does not seal anything yet
 		}
-		return setup.StoreFailure(err, "run the same command again")
+		return cli.StoreFailure(err, "run the same command again")
 	}
 	return con.Print(c.JSON, r, func() {
 		if !r.Rewrapped {
@@ -199,22 +198,22 @@ func (c *keysRewrapCmd) changeStoreKey(ctx context.Context, con *setup.Console) 
 type keysShredCmd struct {
 	Instance string `arg:"" name:"instance" help:"The full id of the instance."`
 	JSON     bool   `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
-func (c *keysShredCmd) Run(ctx context.Context, con *setup.Console) error {
-	sys, err := setup.OpenForWriting(ctx, con, c.StoreFlag)
+func (c *keysShredCmd) Run(ctx context.Context, con *cli.Console) error {
+	sys, err := cli.OpenForWriting(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
 	}
 	defer sys.Close()
 	n, err := sys.Engine.ShredInstance(ctx, gavel.Operator, c.Instance)
 	if err != nil {
-		return module.EngineFailure(err)
+		return cli.EngineFailure(err)
 	}
 	left, err := sys.Engine.ListKeys(ctx, gavel.Operator, c.Instance)
 	if err != nil {
-		return module.EngineFailure(err)
+		return cli.EngineFailure(err)
 	}
 	plain := 0
 	for _, one := range left {
@@ -225,5 +224,5 @@ func (c *keysShredCmd) Run(ctx context.Context, con *setup.Console) error {
 		if plain > 0 {
 			con.Out.Printf("events with values in plain text, from before values were sealed: %d; see gavel retain\n", plain)
 		}
-	}), setup.ExitBadUnless(plain == 0))
+	}), cli.ExitBadUnless(plain == 0))
 }

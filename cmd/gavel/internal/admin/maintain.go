@@ -11,10 +11,9 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -27,14 +26,14 @@ type MigrateCommand struct {
 	Instance []string          `name:"instance" placeholder:"ID" help:"Only this instance. Repeatable. Default: all running ones."`
 	DryRun   bool              `name:"dry-run" help:"Print what would happen; change nothing."`
 	JSON     bool              `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
 // Run migrates the instances and prints the result of each.
-func (c *MigrateCommand) Run(ctx context.Context, con *setup.Console) error {
-	open := setup.OpenForWriting
+func (c *MigrateCommand) Run(ctx context.Context, con *cli.Console) error {
+	open := cli.OpenForWriting
 	if c.DryRun {
-		open = setup.OpenForReading
+		open = cli.OpenForReading
 	}
 	sys, err := open(ctx, con, c.StoreFlag)
 	if err != nil {
@@ -48,10 +47,10 @@ func (c *MigrateCommand) Run(ctx context.Context, con *setup.Console) error {
 		Workflow: c.Workflow, FromVersion: c.From, ToVersion: c.To, States: c.State, Instances: c.Instance, DryRun: c.DryRun,
 	})
 	if err != nil && len(r.Entries) == 0 {
-		return module.EngineFailure(err)
+		return cli.EngineFailure(err)
 	}
-	err = errors.Join(module.EngineFailure(err), con.Print(c.JSON, r, func() { printMigration(con.Out, r) }))
-	return cmp.Or(err, setup.ExitBadUnless(r.Refused == 0))
+	err = errors.Join(cli.EngineFailure(err), con.Print(c.JSON, r, func() { printMigration(con.Out, r) }))
+	return cmp.Or(err, cli.ExitBadUnless(r.Refused == 0))
 }
 
 func printMigration(out *term.Terminal, r engine.MigrateResult) {
@@ -102,22 +101,22 @@ type RetainCommand struct {
 	Pass     bool          `name:"pass-forgotten" help:"Also remove what only such cursors, and dead letters of that age, need."`
 	Key      string        `name:"anchor-key" placeholder:"FILE" help:"Sign removals with this key, the same that signs anchors. Required if the store has anchors. The variable may hold the key itself."`
 	JSON     bool          `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
 // Run removes what is due, or with --dry-run only prints it.
-func (c *RetainCommand) Run(ctx context.Context, con *setup.Console) error {
+func (c *RetainCommand) Run(ctx context.Context, con *cli.Console) error {
 	switch {
 	case c.Limit < 1:
 		return term.UsageErrorf("", "--limit must be 1 or more, not %d", c.Limit)
 	case c.After <= 0:
 		return term.UsageErrorf("", "--forgotten-after must be more than 0, not %s", c.After)
 	}
-	open := func(ctx context.Context, con *setup.Console, flag setup.StoreFlag) (*setup.System, error) {
-		return setup.OpenToSign(ctx, con, flag, c.Key)
+	open := func(ctx context.Context, con *cli.Console, flag cli.StoreFlag) (*cli.System, error) {
+		return cli.OpenToSign(ctx, con, flag, c.Key)
 	}
 	if c.DryRun {
-		open = setup.OpenForReading
+		open = cli.OpenForReading
 	}
 	sys, err := open(ctx, con, c.StoreFlag)
 	if err != nil {
@@ -126,7 +125,7 @@ func (c *RetainCommand) Run(ctx context.Context, con *setup.Console) error {
 	defer sys.Close()
 	r, err := sys.Auditor.Retain(ctx, gavel.Operator, audit.RetainRequest{Workflow: c.Workflow, DryRun: c.DryRun, Limit: c.Limit, ForgottenAfter: c.After, PassForgotten: c.Pass})
 	if err != nil {
-		return module.EngineFailure(err)
+		return cli.EngineFailure(err)
 	}
 	if err := con.Print(c.JSON, r, func() { printRetained(con, r) }); err != nil {
 		return err
@@ -146,11 +145,11 @@ var keptFor = map[string]string{
 	audit.KeptUnexported: "not exported yet: gavel cursor list", audit.KeptMoved: "changed during the run; run it again", audit.KeptBroken: "does not verify",
 }
 
-func printRetained(con *setup.Console, r audit.RetainResult) {
+func printRetained(con *cli.Console, r audit.RetainResult) {
 	if len(r.Histories) > 0 {
 		rows := [][]string{{"ID", "WORKFLOW", "ENDED", "REMOVED", "LEFT", "BECAUSE"}}
 		for _, h := range r.Histories {
-			rows = append(rows, []string{h.ID, h.Workflow, setup.FormatTime(h.EndedAt), fmt.Sprint(h.Events), fmt.Sprint(h.Left), term.OrNone(keptFor[h.Pinned])})
+			rows = append(rows, []string{h.ID, h.Workflow, cli.FormatTime(h.EndedAt), fmt.Sprint(h.Events), fmt.Sprint(h.Left), term.OrNone(keptFor[h.Pinned])})
 		}
 		con.Out.Table(rows)
 	}
@@ -163,7 +162,7 @@ func printRetained(con *setup.Console, r audit.RetainResult) {
 		con.Out.Printf("kept %d unchanged: %s\n", r.Kept[why], keptFor[why])
 	}
 	for _, c := range r.Forgotten {
-		con.Err.Printf("the cursor %s has not moved since %s: drop it with gavel cursor drop if its reader is gone, or ignore it with --pass-forgotten\n", c.Name, setup.FormatTime(c.MovedAt))
+		con.Err.Printf("the cursor %s has not moved since %s: drop it with gavel cursor drop if its reader is gone, or ignore it with --pass-forgotten\n", c.Name, cli.FormatTime(c.MovedAt))
 	}
 	if r.More {
 		con.Err.Printf("more is left; run it again\n")
@@ -174,14 +173,14 @@ func printRetained(con *setup.Console, r audit.RetainResult) {
 type SealCommand struct {
 	Accept bool `name:"accept" help:"Seal all rules as they are now. Without it, gavel seal only lists them."`
 	JSON   bool `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
 // Run checks all seals. With --accept it seals all rules again.
-func (c *SealCommand) Run(ctx context.Context, con *setup.Console) error {
-	open := setup.OpenToCheck
+func (c *SealCommand) Run(ctx context.Context, con *cli.Console) error {
+	open := cli.OpenToCheck
 	if c.Accept {
-		open = setup.OpenForWriting
+		open = cli.OpenForWriting
 	}
 	sys, err := open(ctx, con, c.StoreFlag)
 	if err != nil {
@@ -189,20 +188,20 @@ func (c *SealCommand) Run(ctx context.Context, con *setup.Console) error {
 	}
 	defer sys.Close()
 	if sys.Location.IsDatabase() && sys.Location.Key == nil {
-		return setup.StoreFailure(gavel.ErrNoStoreKey, "")
+		return cli.StoreFailure(gavel.ErrNoStoreKey, "")
 	}
 	if key := sys.Location.MissingKey(); key != "" {
 		con.Log.Warn("the key of this store is not next to it, so no seal can be checked; put the key back, or use --accept, which makes a new key", "missing", key)
 	}
 	r, err := sys.Engine.SealRules(ctx, gavel.Operator, engine.SealRequest{DryRun: !c.Accept})
 	if err != nil {
-		return module.EngineFailure(err)
+		return cli.EngineFailure(err)
 	}
 	err = con.Print(c.JSON, r, func() { printSealed(con, r, c.Accept) })
-	return cmp.Or(err, setup.ExitBadUnless(r.Sealed == 0 || c.Accept))
+	return cmp.Or(err, cli.ExitBadUnless(r.Sealed == 0 || c.Accept))
 }
 
-func printSealed(con *setup.Console, r engine.SealResult, accepted bool) {
+func printSealed(con *cli.Console, r engine.SealResult, accepted bool) {
 	rows := [][]string{{"WORKFLOW", "WHAT", "BY", "TIME", "SEAL"}}
 	for _, rule := range r.Rules {
 		what, by, seal := fmt.Sprintf("version %d", rule.Version), rule.Principal, "valid"

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/store/sqlite"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -18,7 +18,7 @@ import (
 type RepairCommand struct {
 	Out  string `name:"out" required:"" placeholder:"FILE" help:"The file to write the saved data to."`
 	JSON bool   `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
 type repairResult struct {
@@ -28,7 +28,7 @@ type repairResult struct {
 }
 
 // Run writes the readable part to a new store.
-func (c *RepairCommand) Run(ctx context.Context, con *setup.Console) error {
+func (c *RepairCommand) Run(ctx context.Context, con *cli.Console) error {
 	path, lost := c.FindLost() // if lost, its log is repaired
 	if !lost {
 		var err error
@@ -45,10 +45,10 @@ func (c *RepairCommand) Run(ctx context.Context, con *setup.Console) error {
 	if err := con.Print(c.JSON, repairResult{Store: path, File: c.Out, Salvaged: saved}, func() { printSaved(con, c.Out, saved) }); err != nil {
 		return err
 	}
-	if key := gavel.KeyPath(path); setup.IsFile(key) && !isSameContent(key, gavel.KeyPath(c.Out)) {
+	if key := gavel.KeyPath(path); cli.IsFile(key) && !isSameContent(key, gavel.KeyPath(c.Out)) {
 		con.Err.Printf("%s its key is %s; put a copy next to %s, otherwise its definitions are not used\n", con.Err.Dim("note:"), key, c.Out)
 	}
-	return setup.ExitBadUnless(saved.Whole())
+	return cli.ExitBadUnless(saved.Whole())
 }
 
 func isSameContent(a, b string) bool {
@@ -60,7 +60,7 @@ func isSameContent(a, b string) bool {
 // maxShown limits a list for people. --json prints all of it.
 const maxShown = 20
 
-func printSaved(con *setup.Console, file string, s sqlite.Salvaged) {
+func printSaved(con *cli.Console, file string, s sqlite.Salvaged) {
 	con.Out.Printf("%s holds %s\n", file, describeContents(s.Contents))
 	if l := s.Log; l != nil {
 		con.Out.Printf("the database was lost; %s of its log were replayed\n", term.Count(int64(l.Frames), "frame"))

@@ -9,7 +9,6 @@ import (
 	"os"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
@@ -18,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/sqlite"
 	"github.com/gavel-mcp/gavel/engine/storecopy"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/filelock"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -54,13 +54,13 @@ type newStore interface {
 	Close() error
 }
 
-func (c *storeCopyCmd) Run(ctx context.Context, con *setup.Console) (err error) {
+func (c *storeCopyCmd) Run(ctx context.Context, con *cli.Console) (err error) {
 	from, to, err := c.locateStores()
 	if err != nil {
 		return err
 	}
 	result := StoreCopyResult{From: from.String(), To: to.String()}
-	source, err := setup.OpenLocationToCheck(ctx, con, from)
+	source, err := cli.OpenLocationToCheck(ctx, con, from)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (c *storeCopyCmd) Run(ctx context.Context, con *setup.Console) (err error) 
 		if made {
 			result.Key = c.StoreKey
 		}
-		if to.Key, err = setup.ReadStoreKey(c.StoreKey); err != nil {
+		if to.Key, err = cli.ReadStoreKey(c.StoreKey); err != nil {
 			return err
 		}
 	}
@@ -95,7 +95,7 @@ func (c *storeCopyCmd) Run(ctx context.Context, con *setup.Console) (err error) 
 	if err != nil {
 		return copyStoreFailure(err, result)
 	}
-	target, err := setup.OpenLocationToCheck(ctx, con, to)
+	target, err := cli.OpenLocationToCheck(ctx, con, to)
 	if err != nil {
 		return err
 	}
@@ -110,16 +110,16 @@ func (c *storeCopyCmd) Run(ctx context.Context, con *setup.Console) (err error) 
 }
 
 // locateStores returns the locations of both stores.
-func (c *storeCopyCmd) locateStores() (from, to setup.StoreLocation, err error) {
+func (c *storeCopyCmd) locateStores() (from, to cli.StoreLocation, err error) {
 	for _, place := range []string{c.From, c.To} {
-		if err := setup.CheckStore(place); err != nil {
+		if err := cli.CheckStore(place); err != nil {
 			return from, to, err
 		}
 		if gavel.IsDatabase(place) && driver.Find(place).HasPassword(place) {
-			return from, to, term.UsageErrorf("put it into PGPASSWORD or a password file", "%s has a password, and other users of this machine can read arguments", setup.RedactStore(place))
+			return from, to, term.UsageErrorf("put it into PGPASSWORD or a password file", "%s has a password, and other users of this machine can read arguments", cli.RedactStore(place))
 		}
 	}
-	if from.Path, err = setup.ExplicitStore(c.From, false); err != nil {
+	if from.Path, err = cli.ExplicitStore(c.From, false); err != nil {
 		return from, to, err
 	}
 	switch {
@@ -129,17 +129,17 @@ func (c *storeCopyCmd) locateStores() (from, to setup.StoreLocation, err error) 
 		return from, to, term.UsageErrorf("give another TO", "FROM and TO are the same store")
 	}
 	if from.IsDatabase() {
-		if from.Key, err = setup.ReadStoreKey(cmp.Or(c.FromKey, c.StoreKey)); err != nil {
+		if from.Key, err = cli.ReadStoreKey(cmp.Or(c.FromKey, c.StoreKey)); err != nil {
 			return from, to, err
 		}
 		if from.Key == nil {
-			return from, to, setup.StoreFailure(gavel.ErrNoStoreKey, "")
+			return from, to, cli.StoreFailure(gavel.ErrNoStoreKey, "")
 		}
 	}
 	if gavel.IsDatabase(c.To) && c.StoreKey == "" {
 		return from, to, errNoKeyForSecrets()
 	}
-	to.Path, err = setup.ExplicitStore(c.To, true)
+	to.Path, err = cli.ExplicitStore(c.To, true)
 	return from, to, err
 }
 
@@ -150,7 +150,7 @@ func isSameFile(a, b string) bool {
 }
 
 // checkSource rejects a source without its key, or one that does not verify.
-func checkSource(ctx context.Context, con *setup.Console, source *setup.System) error {
+func checkSource(ctx context.Context, con *cli.Console, source *cli.System) error {
 	if source.Key == nil {
 		return term.UsageErrorf("put the key back", "the key of %s is missing, and without it digests and seals cannot be checked", source.Location)
 	}
@@ -166,11 +166,11 @@ func checkSource(ctx context.Context, con *setup.Console, source *setup.System) 
 }
 
 // checkOtherKey rejects a target file next to another store's key.
-func checkOtherKey(to setup.StoreLocation, key []byte) error {
+func checkOtherKey(to cli.StoreLocation, key []byte) error {
 	if to.IsDatabase() {
 		return nil
 	}
-	other, err := setup.ExistingKey(to.Path)
+	other, err := cli.ExistingKey(to.Path)
 	if err != nil {
 		return term.UsageErrorf("", "cannot use the key file: %w", err)
 	}
@@ -184,11 +184,11 @@ func checkOtherKey(to setup.StoreLocation, key []byte) error {
 var errNoStore = errors.New("no store yet")
 
 // compareStores compares the source with the existing store at TO.
-func compareStores(ctx context.Context, source *setup.System, to setup.StoreLocation, seen storecopy.Progress) (r storecopy.Report, err error) {
-	if !to.IsDatabase() && !setup.IsFile(to.Path) {
+func compareStores(ctx context.Context, source *cli.System, to cli.StoreLocation, seen storecopy.Progress) (r storecopy.Report, err error) {
+	if !to.IsDatabase() && !cli.IsFile(to.Path) {
 		return r, errNoStore
 	}
-	target, key, err := setup.OpenArchive(ctx, to)
+	target, key, err := cli.OpenArchive(ctx, to)
 	if err != nil {
 		if errors.Is(err, driver.ErrNoStore) || errors.Is(err, driver.ErrUnfinished) || errors.Is(err, gavel.ErrNoSecrets) {
 			err = errNoStore
@@ -224,7 +224,7 @@ func compareStores(ctx context.Context, source *setup.System, to setup.StoreLoca
 }
 
 // makeCopy creates the store at TO, or resumes an unfinished copy.
-func makeCopy(ctx context.Context, source *setup.System, to setup.StoreLocation, seen storecopy.Progress) (r storecopy.Report, err error) {
+func makeCopy(ctx context.Context, source *cli.System, to cli.StoreLocation, seen storecopy.Progress) (r storecopy.Report, err error) {
 	if !to.IsDatabase() { // a database has its own lock
 		lock, err := filelock.Acquire(to.Path + sqlite.UnfinishedSuffix + ".lock")
 		if err != nil {
@@ -246,7 +246,7 @@ func makeCopy(ctx context.Context, source *setup.System, to setup.StoreLocation,
 	return r, target.Finish(ctx)
 }
 
-func createStore(ctx context.Context, to setup.StoreLocation) (newStore, error) {
+func createStore(ctx context.Context, to cli.StoreLocation) (newStore, error) {
 	if to.IsDatabase() {
 		return driver.Find(to.Path).Create(ctx, to.Path)
 	}
@@ -254,7 +254,7 @@ func createStore(ctx context.Context, to setup.StoreLocation) (newStore, error) 
 }
 
 // copySecrets copies the store's secret, which its digests and seals depend on, and its tokens to TO.
-func copySecrets(ctx context.Context, source *setup.System, to setup.StoreLocation, target newStore) error {
+func copySecrets(ctx context.Context, source *cli.System, to cli.StoreLocation, target newStore) error {
 	entries, isDatabase := target.(store.Entries)
 	err := error(nil)
 	if isDatabase {
@@ -280,14 +280,14 @@ func copySecrets(ctx context.Context, source *setup.System, to setup.StoreLocati
 }
 
 // openTokens opens the tokens of a store, in the database or next to the file.
-func openTokens(db any, at setup.StoreLocation, key []byte) (*auth.Tokens, error) {
+func openTokens(db any, at cli.StoreLocation, key []byte) (*auth.Tokens, error) {
 	if entries, ok := db.(store.Entries); ok {
 		return gavel.OpenTokens(entries, key)
 	}
-	return auth.OpenTokens(setup.TokensFlag{}.Path(at.Path))
+	return auth.OpenTokens(cli.TokensFlag{}.Path(at.Path))
 }
 
-func listTokens(db any, at setup.StoreLocation, key []byte) ([]auth.Token, error) {
+func listTokens(db any, at cli.StoreLocation, key []byte) ([]auth.Token, error) {
 	tokens, err := openTokens(db, at, key)
 	if err != nil {
 		return nil, err
@@ -296,7 +296,7 @@ func listTokens(db any, at setup.StoreLocation, key []byte) ([]auth.Token, error
 }
 
 // verifyCopied verifies the copy.
-func verifyCopied(ctx context.Context, con *setup.Console, target *setup.System) error {
+func verifyCopied(ctx context.Context, con *cli.Console, target *cli.System) error {
 	r, err := verifySystem(ctx, con, target, audit.VerifyRequest{})
 	if err == nil && !r.Clean() {
 		err = &term.ExitError{Code: term.ExitBad, Hint: "do not use it; run gavel verify for details", Err: fmt.Errorf("the copy %s does not verify", target.Location)}
@@ -318,10 +318,10 @@ func copyStoreFailure(err error, r StoreCopyResult) error {
 	if _, told := errors.AsType[*term.ExitError](err); told {
 		return err
 	}
-	return setup.StoreFailure(err, "run the same command again to continue")
+	return cli.StoreFailure(err, "run the same command again to continue")
 }
 
-func printStoreCopy(con *setup.Console, r StoreCopyResult) {
+func printStoreCopy(con *cli.Console, r StoreCopyResult) {
 	what := fmt.Sprintf("%s, %s and %s", term.Count(r.Rows["definitions"], "version")+" of definitions", term.Count(r.Rows["instances"], "instance"), term.Count(r.Rows["events"], "event"))
 	if r.Present {
 		con.Out.Printf("%s was already complete: %s, up to position %d\n", r.To, what, r.Position)

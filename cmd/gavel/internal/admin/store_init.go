@@ -9,7 +9,7 @@ import (
 	"os"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -22,7 +22,7 @@ type StoreCommand struct {
 type storeInitCmd struct {
 	NewSecrets bool `name:"new-secrets" help:"Create new secrets for a database with records that has lost its secrets. Earlier digests and seals can then no longer be checked."`
 	JSON       bool `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
 type storeInitResult struct {
@@ -31,7 +31,7 @@ type storeInitResult struct {
 	Key   string `json:"key,omitempty"`
 }
 
-func (c *storeInitCmd) Run(ctx context.Context, con *setup.Console) error {
+func (c *storeInitCmd) Run(ctx context.Context, con *cli.Console) error {
 	if !gavel.IsDatabase(c.Store) {
 		return term.UsageErrorf("give --store postgres://USER@HOST/DATABASE; a file needs no init", "gavel store init creates a store in a PostgreSQL database")
 	}
@@ -51,7 +51,7 @@ func (c *storeInitCmd) Run(ctx context.Context, con *setup.Console) error {
 		if made && errors.Is(err, gavel.ErrWrongStoreKey) {
 			err = errors.Join(err, os.Remove(c.StoreKey)) // it does not seal anything yet
 		}
-		return setup.StoreFailure(err, "")
+		return cli.StoreFailure(err, "")
 	}
 	if made {
 		r.Key = c.StoreKey
@@ -70,7 +70,7 @@ func errNoKeyForSecrets() error {
 
 // makeStoreKey creates a key file if there is none.
 func makeStoreKey(value string) (made bool, err error) {
-	if _, err := os.Stat(value); setup.IsKeyText(value) || !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(value); cli.IsKeyText(value) || !errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	key := make([]byte, 32)

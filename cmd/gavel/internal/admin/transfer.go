@@ -12,11 +12,10 @@ import (
 	"slices"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/engine/transfer/folder"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -29,11 +28,11 @@ type ImportCommand struct {
 	Owner  string `name:"owner" default:"local:agent" placeholder:"ID" help:"The owner of the instances. Default: local:agent, the principal of gavel mcp."`
 	Rules  string `name:"definitions-owner" placeholder:"ID" help:"Agent that owns the definitions, such as local:agent: it may redefine and loosen them, and roll back. Default: the operator."`
 	JSON   bool   `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
 // Run imports the folder and prints a report.
-func (c *ImportCommand) Run(ctx context.Context, con *setup.Console) error {
+func (c *ImportCommand) Run(ctx context.Context, con *cli.Console) error {
 	root, err := os.OpenRoot(c.Dir)
 	if err != nil {
 		return term.UsageErrorf("give the folder that holds definitions and wf-*.json files", "cannot open the folder: %w", err)
@@ -56,19 +55,19 @@ func (c *ImportCommand) Run(ctx context.Context, con *setup.Console) error {
 		Definitions: from.Definitions(), Instances: from.Instances(),
 	})
 	if err != nil {
-		return module.EngineFailure(err)
+		return cli.EngineFailure(err)
 	}
 	err = con.Print(c.JSON, report, func() { printImport(con, report) })
-	return cmp.Or(err, setup.ExitBadUnless(report.Refused+report.Differed+report.SetAside == 0))
+	return cmp.Or(err, cli.ExitBadUnless(report.Refused+report.Differed+report.SetAside == 0))
 }
 
 // open opens the store to import into. A dry run creates none and only reads an existing one.
-func (c *ImportCommand) open(ctx context.Context, con *setup.Console) (*setup.System, error) {
+func (c *ImportCommand) open(ctx context.Context, con *cli.Console) (*cli.System, error) {
 	path, err := gavel.Memory, error(nil)
 	if !c.DryRun {
 		path, err = c.FindStore(con.Log, true, func(*slog.Logger, string) {})
 	} else if gavel.IsDatabase(c.Store) || slices.ContainsFunc(c.Candidates(), func(path string) bool { _, err := os.Stat(path); return !errors.Is(err, fs.ErrNotExist) }) {
-		return setup.OpenForReading(ctx, con, c.StoreFlag)
+		return cli.OpenForReading(ctx, con, c.StoreFlag)
 	}
 	if err != nil {
 		return nil, err
@@ -77,16 +76,16 @@ func (c *ImportCommand) open(ctx context.Context, con *setup.Console) (*setup.Sy
 	if err != nil {
 		return nil, err
 	}
-	return setup.OpenSystem(ctx, con.Log, at, setup.SystemOptions{})
+	return cli.OpenSystem(ctx, con.Log, at, cli.SystemOptions{})
 }
 
-func printImport(con *setup.Console, report transfer.ImportReport) {
+func printImport(con *cli.Console, report transfer.ImportReport) {
 	rows := [][]string{{"FILE", "STATUS", "WHAT"}}
 	var remarks []string
 	for _, d := range report.Definitions {
 		rows = append(rows, []string{d.File, string(d.Status), nameVersion(d.Name, d.Version)})
 		for _, issue := range d.Issues {
-			remarks = append(remarks, module.IssueLine(d.File, issue))
+			remarks = append(remarks, cli.IssueLine(d.File, issue))
 		}
 		switch {
 		case d.Status == transfer.SetAside:
@@ -134,12 +133,12 @@ type ExportCommand struct {
 	Instance string `name:"instance" placeholder:"ID" help:"Only this instance."`
 	Workflow string `name:"workflow" placeholder:"NAME" help:"Only this workflow with its instances."`
 	JSON     bool   `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
 // Run writes the folder and prints what it contains.
-func (c *ExportCommand) Run(ctx context.Context, con *setup.Console) error {
-	sys, err := setup.OpenForReading(ctx, con, c.StoreFlag)
+func (c *ExportCommand) Run(ctx context.Context, con *cli.Console) error {
+	sys, err := cli.OpenForReading(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
 	}
@@ -149,7 +148,7 @@ func (c *ExportCommand) Run(ctx context.Context, con *setup.Console) error {
 	}
 	exported, err := transfer.Export(ctx, sys.Engine, sys.Store, gavel.Operator, transfer.ExportRequest{Instance: c.Instance, Workflow: c.Workflow})
 	if err != nil {
-		return module.EngineFailure(err)
+		return cli.EngineFailure(err)
 	}
 	to, err := folder.OpenDir(c.Dir)
 	switch {
@@ -161,7 +160,7 @@ func (c *ExportCommand) Run(ctx context.Context, con *setup.Console) error {
 	written, err := folder.Write(to, exported)
 	if err := errors.Join(err, to.Close()); err != nil {
 		if _, known := errors.AsType[*engine.Error](err); known {
-			return module.EngineFailure(err)
+			return cli.EngineFailure(err)
 		}
 		return term.UnknownErrorf("files written so far stay; export again", "cannot export to %s: %w", c.Dir, err)
 	}

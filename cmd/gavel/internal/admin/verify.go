@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/audit"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -20,11 +19,11 @@ type VerifyCommand struct {
 	File      string   `name:"anchor-file" placeholder:"FILE" help:"Anchors kept outside the store: they reveal whether an older store was restored."`
 	Jobs      int      `name:"jobs" placeholder:"N" help:"How many instances to verify in parallel. Default: one per processor."`
 	JSON      bool     `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
 // Run verifies the store and prints each break.
-func (c *VerifyCommand) Run(ctx context.Context, con *setup.Console) error {
+func (c *VerifyCommand) Run(ctx context.Context, con *cli.Console) error {
 	if c.Jobs < 0 {
 		return term.UsageErrorf("", "--jobs must be 1 or more, not %d", c.Jobs)
 	}
@@ -38,7 +37,7 @@ func (c *VerifyCommand) Run(ctx context.Context, con *setup.Console) error {
 			return err
 		}
 	}
-	sys, err := setup.OpenToCheck(ctx, con, c.StoreFlag)
+	sys, err := cli.OpenToCheck(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
 	}
@@ -54,25 +53,25 @@ func (c *VerifyCommand) Run(ctx context.Context, con *setup.Console) error {
 		printLimits(con, r, sys.Location)
 		printVerified(con, r)
 	})
-	return cmp.Or(err, setup.ExitBadUnless(r.Clean()))
+	return cmp.Or(err, cli.ExitBadUnless(r.Clean()))
 }
 
 // verifySystem verifies a store that was opened for checking.
-func verifySystem(ctx context.Context, con *setup.Console, s *setup.System, req audit.VerifyRequest) (r audit.VerifyReport, err error) {
+func verifySystem(ctx context.Context, con *cli.Console, s *cli.System, req audit.VerifyRequest) (r audit.VerifyReport, err error) {
 	progress := con.Err.NewProgress()
 	defer progress.Finish("")
 	req.Progress = func(instances, events int64) { progress.Update("%d instances, %d events", instances, events) }
 	if r, err = s.Auditor.Verify(ctx, gavel.Operator, req); err != nil {
-		return r, module.EngineFailure(err)
+		return r, cli.EngineFailure(err)
 	}
 	return r, nil
 }
 
-func (c *VerifyCommand) readPublished(con *setup.Console) ([]string, error) {
-	if !setup.IsFile(c.File) {
+func (c *VerifyCommand) readPublished(con *cli.Console) ([]string, error) {
+	if !cli.IsFile(c.File) {
 		return nil, term.UsageErrorf("give the file that gavel mcp --anchor-file or gavel anchor --anchor-file writes", "there is no anchor file at %s", c.File)
 	}
-	p, err := setup.ReadAnchorLog(c.File)
+	p, err := cli.ReadAnchorLog(c.File)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +81,7 @@ func (c *VerifyCommand) readPublished(con *setup.Console) ([]string, error) {
 	return append([]string{}, p.Notes...), nil
 }
 
-func printVerified(con *setup.Console, r audit.VerifyReport) {
+func printVerified(con *cli.Console, r audit.VerifyReport) {
 	for _, p := range r.Problems {
 		where := p.Instance
 		switch {
@@ -111,7 +110,7 @@ func printVerified(con *setup.Console, r audit.VerifyReport) {
 }
 
 // printLimits prints what a clean report does not prove.
-func printLimits(con *setup.Console, r audit.VerifyReport, at setup.StoreLocation) {
+func printLimits(con *cli.Console, r audit.VerifyReport, at cli.StoreLocation) {
 	switch {
 	case r.Anchors == 0:
 		con.Err.Printf("no anchors: someone who can write the whole store could have recomputed all hashes (gavel anchor --help)\n")

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
@@ -30,10 +30,10 @@ type EvidenceCommand struct {
 
 type evidenceListCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
-	setup.ConfigFlag
+	cli.ConfigFlag
 }
 
-func (c *evidenceListCmd) Run(ctx context.Context, con *setup.Console) error {
+func (c *evidenceListCmd) Run(ctx context.Context, con *cli.Console) error {
 	declared, end, err := c.Declared(ctx, con.Log)
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (c *evidenceListCmd) Run(ctx context.Context, con *setup.Console) error {
 		if i.Background {
 			kind += ", in the background"
 		}
-		rows = append(rows, []string{i.Name, kind, setup.FormatBool(i.ReadOnly), i.Timeout.Duration().String(), term.OrNone(argumentNames(i.Arguments)), term.OrNone(i.Description)})
+		rows = append(rows, []string{i.Name, kind, cli.FormatBool(i.ReadOnly), i.Timeout.Duration().String(), term.OrNone(argumentNames(i.Arguments)), term.OrNone(i.Description)})
 	}
 	return con.PrintList(c.JSON, map[string]any{"sources": infos, "count": len(infos)}, rows, c.Config+" declares no sources of evidence", "")
 }
@@ -68,7 +68,7 @@ type evidenceFetchCmd struct {
 	Role      string   `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"The role that calls another server's tool: agent (the default), reviewer, operator or auditor."`
 	Principal string   `name:"principal" placeholder:"ID" help:"The principal of that role. Default: local: and the role."`
 	JSON      bool     `name:"json" help:"Print JSON."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
 type fetchReport struct {
@@ -84,7 +84,7 @@ type fetchReport struct {
 	Took      document.Milliseconds `json:"tookMs"`
 }
 
-func (c *evidenceFetchCmd) Run(ctx context.Context, con *setup.Console) error {
+func (c *evidenceFetchCmd) Run(ctx context.Context, con *cli.Console) error {
 	arguments, err := c.arguments()
 	if err != nil {
 		return err
@@ -123,11 +123,11 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *setup.Console) error {
 		r.Digest, r.Size = "sha256:"+hex.EncodeToString(sum[:]), len(r.Content)
 	}
 	err = con.Print(c.JSON, r, func() { printFetched(con, r) })
-	return cmp.Or(err, setup.ExitBadUnless(r.Failure == ""))
+	return cmp.Or(err, cli.ExitBadUnless(r.Failure == ""))
 }
 
 // shareResults makes a fetch share the results of a background command with decisions over the same store.
-func (c *evidenceFetchCmd) shareResults(ctx context.Context, con *setup.Console, declared *evidence.Manager) error {
+func (c *evidenceFetchCmd) shareResults(ctx context.Context, con *cli.Console, declared *evidence.Manager) error {
 	path, err := c.FindPath(con.Log, false)
 	if err != nil || !slices.ContainsFunc(declared.List(), func(i evidence.Info) bool { return i.Name == c.Source && i.Background }) {
 		return nil //nolint:nilerr // without a store, the command runs in this process
@@ -139,7 +139,7 @@ func (c *evidenceFetchCmd) shareResults(ctx context.Context, con *setup.Console,
 	if at.IsDatabase() {
 		return shareDatabaseResults(ctx, con, at, declared)
 	}
-	key, err := setup.ExistingKey(path)
+	key, err := cli.ExistingKey(path)
 	if err != nil {
 		return term.UsageErrorf("", "cannot use the key file: %w", err)
 	}
@@ -150,11 +150,11 @@ func (c *evidenceFetchCmd) shareResults(ctx context.Context, con *setup.Console,
 }
 
 // shareDatabaseResults is shareResults for a database. It requires the database's key.
-func shareDatabaseResults(ctx context.Context, con *setup.Console, at setup.StoreLocation, declared *evidence.Manager) error {
+func shareDatabaseResults(ctx context.Context, con *cli.Console, at cli.StoreLocation, declared *evidence.Manager) error {
 	if at.Key == nil {
-		return setup.StoreFailure(gavel.ErrNoStoreKey, "")
+		return cli.StoreFailure(gavel.ErrNoStoreKey, "")
 	}
-	db, key, err := setup.OpenArchive(ctx, at)
+	db, key, err := cli.OpenArchive(ctx, at)
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (c *evidenceFetchCmd) arguments() (json.RawMessage, error) {
 	return raw, nil
 }
 
-func printFetched(con *setup.Console, r fetchReport) {
+func printFetched(con *cli.Console, r fetchReport) {
 	rows := [][]string{{"source", r.Source}, {"took", term.ShortDuration(r.Took.Duration())}}
 	if r.Tree != "" {
 		rows = append(rows, []string{"ran at", r.At.Format(time.RFC3339)}, []string{"tree", r.Tree})
@@ -199,6 +199,6 @@ func printFetched(con *setup.Console, r fetchReport) {
 		con.Out.Table(append(rows, []string{"failed", fmt.Sprintf("%s: %s", r.Failure, r.Detail)}))
 		return
 	}
-	con.Out.Table(append(rows, setup.SizeRows(r.Size, r.Truncated, r.Digest)...))
+	con.Out.Table(append(rows, cli.SizeRows(r.Size, r.Truncated, r.Digest)...))
 	con.Out.PrintContent(r.Content)
 }

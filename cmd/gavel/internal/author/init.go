@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -67,7 +67,7 @@ func MCPClients() map[string]mcpClient {
 type newFile struct{ path, text, about string }
 
 // Run writes the files of a template.
-func (c *InitCommand) Run(con *setup.Console) error {
+func (c *InitCommand) Run(con *cli.Console) error {
 	folder, err := filepath.Abs(c.Folder)
 	if err != nil {
 		return term.UsageErrorf("", "cannot find the folder %s: %w", c.Folder, err)
@@ -87,7 +87,7 @@ func (c *InitCommand) Run(con *setup.Console) error {
 	if to.where != "" {
 		about += ": " + to.where
 	}
-	if ignore := ".workflows/.gitignore"; !setup.IsFile(filepath.Join(folder, ignore)) {
+	if ignore := ".workflows/.gitignore"; !cli.IsFile(filepath.Join(folder, ignore)) {
 		files = append(files, newFile{ignore, "*\n", "keeps the store out of git"})
 	}
 	if !hooks {

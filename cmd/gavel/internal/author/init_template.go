@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -95,7 +95,7 @@ func readTemplate(name string, p project) (files []newFile, err error) {
 			if test := p.settingTexts()[0]; strings.Contains(f.text, test) {
 				f.about += "; tests are run with " + strings.Join(p.test, " ")
 			}
-		case module.IsTestFile(at):
+		case cli.IsTestFile(at):
 			f.about = "its tests: gavel test flows"
 		case path.Ext(at) == ".yaml":
 			f.about = "the workflow"

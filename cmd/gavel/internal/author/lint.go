@@ -5,9 +5,9 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -20,13 +20,13 @@ type LintCommand struct {
 	Strict  bool     `name:"strict" help:"Fail on warnings too."`
 	Schemas bool     `name:"schemas" help:"Report where each schema runs, and why."`
 	JSON    bool     `name:"json" help:"Print JSON."`
-	setup.ConfigFlag
-	setup.ModelFlags
+	cli.ConfigFlag
+	cli.ModelFlags
 }
 
 // Run prints the issues of each definition.
-func (c *LintCommand) Run(ctx context.Context, con *setup.Console) error {
-	files, err := module.DefinitionFiles(c.Files)
+func (c *LintCommand) Run(ctx context.Context, con *cli.Console) error {
+	files, err := cli.DefinitionFiles(c.Files)
 	if err != nil {
 		return err
 	}
@@ -39,18 +39,18 @@ func (c *LintCommand) Run(ctx context.Context, con *setup.Console) error {
 	if err != nil {
 		return err
 	}
-	options := workflow.LintOptions{Owner: setup.OperatorOwner, Sources: declared.Names(), Try: true}
+	options := workflow.LintOptions{Owner: cli.OperatorOwner, Sources: declared.Names(), Try: true}
 	if options.Models, err = c.ModelFlags.ListModels(con.Log); err != nil {
 		return err
 	}
-	box, err := setup.NewSandbox(con.Log)
+	box, err := cli.NewSandbox(con.Log)
 	if err != nil {
 		return err
 	}
 	defer box.Close()
 	options.Compiler = box.Compiler
 
-	report := module.LintReport{Files: []module.LintFile{}}
+	report := cli.LintReport{Files: []cli.LintFile{}}
 	for _, file := range files {
 		result, err := lintFile(ctx, options, file)
 		if err != nil {
@@ -90,25 +90,25 @@ func (c *LintCommand) readRules() (rules []lintRule, err error) {
 }
 
 // lintFile examines a file; its error means that the file could not be examined.
-func lintFile(ctx context.Context, o workflow.LintOptions, file string) (module.LintFile, error) {
-	out := module.LintFile{File: file, Issues: []workflow.Issue{}, Schemas: []workflow.SchemaPlace{}}
-	d, err := setup.ParseDefinition(file)
+func lintFile(ctx context.Context, o workflow.LintOptions, file string) (cli.LintFile, error) {
+	out := cli.LintFile{File: file, Issues: []workflow.Issue{}, Schemas: []workflow.SchemaPlace{}}
+	d, err := cli.ParseDefinition(file)
 	if parse, ok := errors.AsType[*workflow.ParseError](err); ok {
 		out.Issues = parse.Issues
-		module.SortIssues(out.Issues)
+		cli.SortIssues(out.Issues)
 		return out, nil
 	}
 	if err != nil {
 		return out, err
 	}
 	out.Name, out.Hash, out.Definition = d.Name, d.Hash, d
-	out.Schemas = d.ListSchemas(setup.OperatorOwner)
+	out.Schemas = d.ListSchemas(cli.OperatorOwner)
 	issues, err := d.Lint(ctx, o)
 	if err != nil {
 		return out, term.UnknownErrorf("try again", "cannot check %s: %w", file, err)
 	}
 	out.Issues = append(out.Issues, issues...)
-	module.SortIssues(out.Issues)
+	cli.SortIssues(out.Issues)
 	return out, nil
 }
 
@@ -118,11 +118,11 @@ type GraphCommand struct {
 	Instance string `name:"instance" placeholder:"ID" xor:"subject" help:"Draw this instance's workflow with its path and current state."`
 	Format   string `name:"format" enum:"mermaid,dot" default:"mermaid" placeholder:"FORMAT" help:"The output format: mermaid (the default) or dot."`
 	JSON     bool   `name:"json" help:"Print JSON."`
-	setup.TargetFlags
+	cli.TargetFlags
 }
 
 // Run prints the diagram.
-func (c *GraphCommand) Run(ctx context.Context, con *setup.Console) error {
+func (c *GraphCommand) Run(ctx context.Context, con *cli.Console) error {
 	if (c.Subject == "") == (c.Instance == "") {
 		return term.UsageErrorf(`run "gavel graph --help"`, "give exactly one file, workflow name or instance id")
 	}
@@ -133,13 +133,13 @@ func (c *GraphCommand) Run(ctx context.Context, con *setup.Console) error {
 	return con.Print(c.JSON, result, func() { con.Out.Text(strings.TrimRight(result.Diagram, "\n") + "\n") })
 }
 
-func (c *GraphCommand) draw(ctx context.Context, con *setup.Console) (engine.DiagramResult, error) {
-	if c.Subject != "" && (setup.IsFile(c.Subject) || looksLikeFile(c.Subject)) {
+func (c *GraphCommand) draw(ctx context.Context, con *cli.Console) (engine.DiagramResult, error) {
+	if c.Subject != "" && (cli.IsFile(c.Subject) || looksLikeFile(c.Subject)) {
 		return drawFile(c.Subject, c.Format)
 	}
-	drawn, err := setup.Ask(ctx, con, c.TargetFlags, operation.Diagram, engine.DiagramRequest{Name: c.Subject, ID: c.Instance, Format: c.Format})
-	if failed, ok := errors.AsType[*term.ExitError](err); ok && failed.Reason == string(engine.CodeUnknownWorkflow) && strings.HasPrefix(c.Subject, setup.InstancePrefix) {
-		return setup.Ask(ctx, con, c.TargetFlags, operation.Diagram, engine.DiagramRequest{ID: c.Subject, Format: c.Format})
+	drawn, err := cli.Ask(ctx, con, c.TargetFlags, operation.Diagram, engine.DiagramRequest{Name: c.Subject, ID: c.Instance, Format: c.Format})
+	if failed, ok := errors.AsType[*term.ExitError](err); ok && failed.Reason == string(engine.CodeUnknownWorkflow) && strings.HasPrefix(c.Subject, cli.InstancePrefix) {
+		return cli.Ask(ctx, con, c.TargetFlags, operation.Diagram, engine.DiagramRequest{ID: c.Subject, Format: c.Format})
 	}
 	return drawn, err
 }
@@ -147,17 +147,17 @@ func (c *GraphCommand) draw(ctx context.Context, con *setup.Console) (engine.Dia
 // looksLikeFile distinguishes a missing file from a workflow's name. Names contain no separators, and people do not
 // choose names with the usual file extensions.
 func looksLikeFile(subject string) bool {
-	return module.HasDefinitionEnding(subject) || strings.ContainsAny(subject, `/\`)
+	return cli.HasDefinitionEnding(subject) || strings.ContainsAny(subject, `/\`)
 }
 
 func drawFile(file, format string) (engine.DiagramResult, error) {
 	out := engine.DiagramResult{Format: format}
-	if !setup.IsFile(file) {
+	if !cli.IsFile(file) {
 		return out, term.UsageErrorf("", "there is no file %s", file)
 	}
-	d, err := setup.ParseDefinition(file)
+	d, err := cli.ParseDefinition(file)
 	if err != nil {
-		return out, setup.ParseError(file, "workflow definition", err)
+		return out, cli.ParseError(file, "workflow definition", err)
 	}
 	var b strings.Builder
 	// Any definition that parses can be drawn, and a drawing helps to understand the output of lint.

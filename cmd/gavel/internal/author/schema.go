@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -20,9 +20,9 @@ type SchemaCommand struct {
 
 // schemaInfo is one entry of the list.
 type schemaInfo struct {
-	Name  string                                `json:"name"`
-	About string                                `json:"about"`
-	Print func(con *setup.Console) (any, error) `json:"-"`
+	Name  string                              `json:"name"`
+	About string                              `json:"about"`
+	Print func(con *cli.Console) (any, error) `json:"-"`
 }
 
 // schemaFiles holds the schemas of tests, golden cases, and sections of the configuration file that are not
@@ -33,26 +33,26 @@ var schemaFiles embed.FS
 
 // ListSchemas returns the schemas of all file formats.
 func ListSchemas() []schemaInfo {
-	file := func(name string) func(*setup.Console) (any, error) {
-		return func(*setup.Console) (any, error) {
+	file := func(name string) func(*cli.Console) (any, error) {
+		return func(*cli.Console) (any, error) {
 			raw, err := schemaFiles.ReadFile("schemas/" + name + ".json")
 			return json.RawMessage(raw), err
 		}
 	}
 	all := []schemaInfo{
-		{"definition", "a workflow definition (JSON Schema 2020-12)", func(*setup.Console) (any, error) { return workflow.FormatSchema(), nil }},
+		{"definition", "a workflow definition (JSON Schema 2020-12)", func(*cli.Console) (any, error) { return workflow.FormatSchema(), nil }},
 		{"config", "the configuration file of --config", configSchema},
 		{"tests", "tests of a workflow, for gavel test", file("tests")},
 		{"golden", "one line of a file of golden cases, for gavel eval", file("golden")},
 	}
 	for _, f := range module.Formats() {
-		all = append(all, schemaInfo{f.Name, f.About, func(*setup.Console) (any, error) { return f.Schema(), nil }})
+		all = append(all, schemaInfo{f.Name, f.About, func(*cli.Console) (any, error) { return f.Schema(), nil }})
 	}
 	return all
 }
 
 // Run prints one schema, or the list.
-func (c *SchemaCommand) Run(con *setup.Console) error {
+func (c *SchemaCommand) Run(con *cli.Console) error {
 	schemas := ListSchemas()
 	for _, s := range schemas {
 		if s.Name == c.Name {
@@ -75,7 +75,7 @@ func (c *SchemaCommand) Run(con *setup.Console) error {
 
 // configSchema returns the schema of the configuration file. Settings come from flags, the other sections from
 // embedded files.
-func configSchema(con *setup.Console) (any, error) {
+func configSchema(con *cli.Console) (any, error) {
 	settings, flags, err := con.Settings.Known()
 	if err != nil {
 		return nil, err

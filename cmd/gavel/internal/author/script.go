@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -30,30 +30,30 @@ type scriptRunCmd struct {
 	JSON     bool   `name:"json" help:"Print the verdict as JSON."`
 }
 
-func (c *scriptRunCmd) Run(ctx context.Context, con *setup.Console) error {
-	source, err := setup.ReadSource(con, c.File)
+func (c *scriptRunCmd) Run(ctx context.Context, con *cli.Console) error {
+	source, err := cli.ReadSource(con, c.File)
 	if err != nil {
 		return err
 	}
-	data, err := setup.ReadJSONArgument("--data", c.Data)
+	data, err := cli.ReadJSONArgument("--data", c.Data)
 	if err != nil {
 		return err
 	}
-	state, err := setup.ReadJSONArgument("--context", c.Context)
+	state, err := cli.ReadJSONArgument("--context", c.Context)
 	if err != nil {
 		return err
 	}
-	fetched, err := setup.ReadJSONArgument("--evidence", c.Evidence)
+	fetched, err := cli.ReadJSONArgument("--evidence", c.Evidence)
 	if err != nil {
 		return err
 	}
-	box, err := setup.NewSandbox(con.Log)
+	box, err := cli.NewSandbox(con.Log)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = box.Close() }() // its workers have no state
 	reply, err := box.Pool.Run(ctx, script.Batch{
-		Caller: gavel.Operator.ID, Owner: setup.OperatorOwner, Now: time.Now(), Seed: 1, Data: data, Context: state, Evidence: fetched, Console: true,
+		Caller: gavel.Operator.ID, Owner: cli.OperatorOwner, Now: time.Now(), Seed: 1, Data: data, Context: state, Evidence: fetched, Console: true,
 		Validators: []script.Script{{Name: filepath.Base(c.File), Kind: script.Validator, Source: string(source)}},
 	})
 	if err != nil {
@@ -61,7 +61,7 @@ func (c *scriptRunCmd) Run(ctx context.Context, con *setup.Console) error {
 	}
 	r := reply.Results[0]
 	err = con.Print(c.JSON, scriptVerdict{Result: r, TookMs: reply.Took.Milliseconds(), Unhardened: reply.Unhardened}, func() { printVerdict(con, r) })
-	return cmp.Or(err, setup.ExitBadUnless(r.Code == script.OK && r.Valid))
+	return cmp.Or(err, cli.ExitBadUnless(r.Code == script.OK && r.Valid))
 }
 
 type scriptVerdict struct {
@@ -70,7 +70,7 @@ type scriptVerdict struct {
 	Unhardened []string `json:"unhardened,omitempty"`
 }
 
-func printVerdict(con *setup.Console, r script.Result) {
+func printVerdict(con *cli.Console, r script.Result) {
 	for _, line := range r.Console {
 		con.Out.Printf("console: %s\n", line)
 	}
@@ -99,7 +99,7 @@ type scriptTestCmd struct {
 	JSON bool   `name:"json" help:"Print the reports as JSON."`
 }
 
-func (c *scriptTestCmd) Run(ctx context.Context, con *setup.Console) error {
+func (c *scriptTestCmd) Run(ctx context.Context, con *cli.Console) error {
 	raw, err := os.ReadFile(c.File)
 	if err != nil {
 		return term.UsageErrorf("", "cannot read the cases: %w", err)
@@ -113,7 +113,7 @@ func (c *scriptTestCmd) Run(ctx context.Context, con *setup.Console) error {
 	if err != nil {
 		return term.UsageErrorf("", "%s: %w", c.File, err)
 	}
-	box, err := setup.NewSandbox(slog.New(slog.DiscardHandler)) // some cases kill their worker on purpose
+	box, err := cli.NewSandbox(slog.New(slog.DiscardHandler)) // some cases kill their worker on purpose
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (c *scriptTestCmd) Run(ctx context.Context, con *setup.Console) error {
 		}
 		con.Out.Printf("\n%d passed, %d failed\n", sum.Passed, sum.Failed)
 	})
-	return cmp.Or(err, setup.ExitBadUnless(sum.Failed == 0))
+	return cmp.Or(err, cli.ExitBadUnless(sum.Failed == 0))
 }
 
 type scriptReport struct {
@@ -143,7 +143,7 @@ type scriptReport struct {
 	script.CaseSummary
 }
 
-func printCase(con *setup.Console, r script.CaseReport) {
+func printCase(con *cli.Console, r script.CaseReport) {
 	if r.Pass {
 		con.Out.Printf("%s  %s: %s (%d ms)\n", con.Out.Green("ok  "), r.Name, r.Got, r.Took.Duration().Milliseconds())
 		return

@@ -12,11 +12,10 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/suite"
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -33,7 +32,7 @@ type TestCommand struct {
 }
 
 // Run runs the tests, with --watch until ctx ends.
-func (c *TestCommand) Run(ctx context.Context, con *setup.Console) error {
+func (c *TestCommand) Run(ctx context.Context, con *cli.Console) error {
 	if !(c.Least >= 0 && c.Least <= 100) {
 		return term.UsageErrorf("", "--min-coverage is %v, must be 0 to 100", c.Least)
 	}
@@ -68,8 +67,8 @@ func (c *TestCommand) fingerprint() string {
 		if doc, err := os.ReadFile(path); err == nil {
 			if f, err := suite.Parse(path, doc); err == nil {
 				paths = append(paths, f.Definition())
-				if req, err := setup.ReadDefinition(f.Definition()); err == nil {
-					setup.NoteFiles(&req, func(named string) { paths = append(paths, named) })
+				if req, err := cli.ReadDefinition(f.Definition()); err == nil {
+					cli.NoteFiles(&req, func(named string) { paths = append(paths, named) })
 					_, _ = workflow.ParseWithFiles(req.Source, req.Document, req.Files) // the run reports mistakes
 				}
 			}
@@ -91,12 +90,12 @@ type TestReport struct {
 	Files  []suite.Report `json:"files"`
 }
 
-func (c *TestCommand) runOnce(ctx context.Context, con *setup.Console) error {
+func (c *TestCommand) runOnce(ctx context.Context, con *cli.Console) error {
 	files, err := testFiles(c.Paths)
 	if err != nil {
 		return err
 	}
-	box, err := setup.NewSandbox(con.Log)
+	box, err := cli.NewSandbox(con.Log)
 	if err != nil {
 		return err
 	}
@@ -116,7 +115,7 @@ func (c *TestCommand) runOnce(ctx context.Context, con *setup.Console) error {
 		err = writeJUnit(c.JUnit, report.Files, c.Least)
 	}
 	err = errors.Join(err, con.Print(c.JSON, report, func() { c.print(con, report) }))
-	return cmp.Or(err, setup.ExitBadUnless(report.OK))
+	return cmp.Or(err, cli.ExitBadUnless(report.OK))
 }
 
 func runTests(ctx context.Context, box *gavel.Sandbox, log *slog.Logger, path string) (suite.Report, error) {
@@ -131,7 +130,7 @@ func runTests(ctx context.Context, box *gavel.Sandbox, log *slog.Logger, path st
 		}
 		return suite.Report{}, term.UsageErrorf("", "%w", err)
 	}
-	definition, err := setup.ReadDefinition(f.Definition())
+	definition, err := cli.ReadDefinition(f.Definition())
 	if err != nil {
 		return suite.Report{}, term.UsageErrorf("workflow: is a path, relative to the file of tests", "%s: cannot read its workflow: %w", path, err)
 	}
@@ -139,11 +138,11 @@ func runTests(ctx context.Context, box *gavel.Sandbox, log *slog.Logger, path st
 		return openForTests(ctx, box, log, fetcher, model)
 	})
 	if known, ok := errors.AsType[*engine.Error](err); ok && known.Code == engine.CodeInvalidDefinition && len(known.Issues) > 0 {
-		return r, setup.ParseError(definition.Source, "workflow definition", &workflow.ParseError{Issues: known.Issues})
+		return r, cli.ParseError(definition.Source, "workflow definition", &workflow.ParseError{Issues: known.Issues})
 	}
 	if err != nil {
 		log.Debug("tests could not be run", "file", path, "error", err)
-		return r, module.EngineFailure(err)
+		return r, cli.EngineFailure(err)
 	}
 	return r, nil
 }
@@ -159,7 +158,7 @@ func openForTests(ctx context.Context, box *gavel.Sandbox, log *slog.Logger, fet
 }
 
 // print prints a line for every test, followed by its problems if it failed.
-func (c *TestCommand) print(con *setup.Console, report TestReport) {
+func (c *TestCommand) print(con *cli.Console, report TestReport) {
 	for _, r := range report.Files {
 		con.Out.Printf("%s (%s)\n", term.Clean(r.Path), term.Clean(r.Workflow))
 		for _, t := range r.Tests {
@@ -207,5 +206,5 @@ func writeJUnit(path string, reports []suite.Report, least float64) error {
 }
 
 func testFiles(paths []string) ([]string, error) {
-	return module.FindFiles(paths, "file of tests", module.TestEndings...)
+	return cli.FindFiles(paths, "file of tests", cli.TestEndings...)
 }

@@ -8,10 +8,9 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -31,8 +30,8 @@ type TryCommand struct {
 	File    string `arg:"" name:"file" help:"The definition's file."`
 	Context string `name:"context" default:"{}" placeholder:"JSON" help:"The start context, or @FILE."`
 	Role    string `name:"role" enum:"agent,reviewer,operator" default:"agent" placeholder:"ROLE" help:"Who you are: agent (the default), reviewer or operator."`
-	setup.ConfigFlag
-	setup.ModelFlags
+	cli.ConfigFlag
+	cli.ModelFlags
 }
 
 // Help returns the detailed help.
@@ -64,7 +63,7 @@ const tryWords = `    :approve WHY, :reject WHY   decide the waiting move, as a 
 
 // player plays one workflow in a temporary store.
 type player struct {
-	con      *setup.Console
+	con      *cli.Console
 	engine   *engine.Engine
 	workflow string
 	who      engine.Principal
@@ -72,21 +71,21 @@ type player struct {
 }
 
 // Run starts the workflow in memory and reads moves from stdin.
-func (c *TryCommand) Run(ctx context.Context, con *setup.Console) error {
-	start, err := setup.ReadJSONArgument("--context", c.Context)
+func (c *TryCommand) Run(ctx context.Context, con *cli.Console) error {
+	start, err := cli.ReadJSONArgument("--context", c.Context)
 	if err != nil {
 		return err
 	}
-	flags := setup.SystemFlags{StoreFlag: setup.StoreFlag{ConfigFlag: c.ConfigFlag, Store: gavel.Memory}, ModelFlags: c.ModelFlags}
-	sys, err := flags.OpenEquipped(ctx, con, setup.SystemOptions{Reviews: true})
+	flags := cli.SystemFlags{StoreFlag: cli.StoreFlag{ConfigFlag: c.ConfigFlag, Store: gavel.Memory}, ModelFlags: c.ModelFlags}
+	sys, err := flags.OpenEquipped(ctx, con, cli.SystemOptions{Reviews: true})
 	if err != nil {
 		return err
 	}
 	defer sys.Close()
-	if !setup.IsFile(c.File) {
+	if !cli.IsFile(c.File) {
 		return term.UsageErrorf("", "there is no file %s", c.File)
 	}
-	defined, bad, err := setup.DefineFile(ctx, con.Log, sys.Engine, c.File, setup.ReadDefinition, map[string]string{})
+	defined, bad, err := cli.DefineFile(ctx, con.Log, sys.Engine, c.File, cli.ReadDefinition, map[string]string{})
 	if err != nil {
 		return err
 	}
@@ -94,14 +93,14 @@ func (c *TryCommand) Run(ctx context.Context, con *setup.Console) error {
 		return &term.ExitError{Code: term.ExitBad, Lines: bad, Err: errors.New("the workflow cannot be played")}
 	}
 	for _, w := range defined.Warnings {
-		if w.Rule == setup.RuleNoModel { // the others are in the log
-			con.Err.Printf("%s\n", module.IssueLine(c.File, w))
+		if w.Rule == cli.RuleNoModel { // the others are in the log
+			con.Err.Printf("%s\n", cli.IssueLine(c.File, w))
 		}
 	}
 	p := &player{con: con, engine: sys.Engine, workflow: defined.Name}
 	p.become(engine.Role(c.Role))
 	if err := p.start(ctx, start); err != nil {
-		return module.EngineFailure(err)
+		return cli.EngineFailure(err)
 	}
 	return p.play(ctx)
 }
@@ -120,7 +119,7 @@ func (p *player) play(ctx context.Context) error {
 		if err := p.do(ctx, word, strings.TrimSpace(rest)); err != nil {
 			known, ok := errors.AsType[*engine.Error](err)
 			if !ok || ctx.Err() != nil {
-				return true, module.EngineFailure(err)
+				return true, cli.EngineFailure(err)
 			}
 			p.con.Out.Printf("%s\n", known.Error())
 		}
@@ -170,7 +169,7 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 		if err != nil {
 			return err
 		}
-		p.con.Out.Table(setup.DecisionRows(all))
+		p.con.Out.Table(cli.DecisionRows(all))
 		return nil
 	}
 	if strings.HasPrefix(word, ":") {
@@ -181,11 +180,11 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 	if err != nil {
 		return err
 	}
-	setup.PrintDecision(p.con.Out, r.Decision)
-	if setup.WaitsForPerson(r) {
+	cli.PrintDecision(p.con.Out, r.Decision)
+	if cli.WaitsForPerson(r) {
 		p.con.Out.Printf("it waits for a person; decide with :approve WHY or :reject WHY\n")
 	}
-	setup.PrintPosition(p.con.Out, r.Position, tryLine)
+	cli.PrintPosition(p.con.Out, r.Position, tryLine)
 	return nil
 }
 
@@ -195,10 +194,10 @@ func (p *player) start(ctx context.Context, data json.RawMessage) error {
 		return err
 	}
 	if p.id = r.ID; p.id == "" {
-		setup.PrintDecision(p.con.Out, r.Decision)
+		cli.PrintDecision(p.con.Out, r.Decision)
 		return nil
 	}
-	setup.PrintPosition(p.con.Out, r.Position, tryLine)
+	cli.PrintPosition(p.con.Out, r.Position, tryLine)
 	return nil
 }
 
@@ -221,7 +220,7 @@ func (p *player) resolve(ctx context.Context, decision judge.Outcome, why string
 	if err != nil {
 		return err
 	}
-	setup.PrintPosition(p.con.Out, s.Position, tryLine)
+	cli.PrintPosition(p.con.Out, s.Position, tryLine)
 	return nil
 }
 

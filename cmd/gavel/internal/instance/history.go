@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -20,17 +19,17 @@ import (
 
 // HistoryCommand has the commands that search, count and export decisions.
 type HistoryCommand struct {
-	Search setup.OperationCommand `cmd:"" help:"Find decisions, newest first."`
-	Stats  setup.OperationCommand `cmd:"" help:"Count decisions per transition."`
-	Export historyExportCmd       `cmd:"" help:"Write decisions as JSON Lines."`
+	Search cli.OperationCommand `cmd:"" help:"Find decisions, newest first."`
+	Stats  cli.OperationCommand `cmd:"" help:"Count decisions per transition."`
+	Export historyExportCmd     `cmd:"" help:"Write decisions as JSON Lines."`
 }
 
 func foundRows(decisions []engine.FoundDecision) [][]string {
 	rows := [][]string{{"WHEN", "INSTANCE", "WORKFLOW", "ACTION", "FROM", "OUTCOME", "DECIDED BY", "CONFIDENCE", "ASSURANCE", "REASON"}}
 	for _, d := range decisions {
 		rows = append(rows, []string{
-			setup.FormatTime(d.Time), d.Instance, fmt.Sprintf("%s v%d", d.Workflow, d.Version), setup.FormatAction(d.HistoryEntry), term.OrNone(d.From), string(d.Outcome),
-			string(d.DecidedBy), judge.FormatConfidence(d.Confidence), string(d.Assurance), term.Truncate(setup.FormatReason(d.HistoryEntry), 60),
+			cli.FormatTime(d.Time), d.Instance, fmt.Sprintf("%s v%d", d.Workflow, d.Version), cli.FormatAction(d.HistoryEntry), term.OrNone(d.From), string(d.Outcome),
+			string(d.DecidedBy), judge.FormatConfidence(d.Confidence), string(d.Assurance), term.Truncate(cli.FormatReason(d.HistoryEntry), 60),
 		})
 	}
 	return rows
@@ -72,18 +71,18 @@ func shortMs(ms float64) string {
 const exportPage = 200
 
 type historyExportCmd struct {
-	setup.OperationFlags
+	cli.OperationFlags
 	Out string `name:"out" placeholder:"FILE" help:"Write to this file, which appears once it is complete. Default: standard output."`
-	setup.StoreFlag
+	cli.StoreFlag
 }
 
-func (c *historyExportCmd) Run(ctx context.Context, con *setup.Console) error {
+func (c *historyExportCmd) Run(ctx context.Context, con *cli.Console) error {
 	asked, err := c.BuildRequest(time.Now())
 	if err != nil {
 		return err
 	}
 	req, _ := asked.(*engine.DecisionsRequest)
-	sys, err := setup.OpenForReading(ctx, con, c.StoreFlag)
+	sys, err := cli.OpenForReading(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
 	}
@@ -95,7 +94,7 @@ func (c *historyExportCmd) Run(ctx context.Context, con *setup.Console) error {
 	if c.Out == "" {
 		return export(con.RawOut)
 	}
-	return module.WriteFileAtomically(c.Out, export)
+	return cli.WriteFileAtomically(c.Out, export)
 }
 
 // exportDecisions writes decisions page by page. It escapes control sequences, so that standard output may be a
@@ -105,7 +104,7 @@ func exportDecisions(ctx context.Context, e *engine.Engine, q store.DecisionQuer
 	for req := (engine.DecisionsRequest{Query: q, Limit: exportPage, BareEvidence: true}); ; {
 		page, err := e.Decisions(ctx, gavel.Operator, req)
 		if err != nil {
-			return module.EngineFailure(err)
+			return cli.EngineFailure(err)
 		}
 		for _, d := range page.Decisions {
 			line, err := document.Marshal(d)

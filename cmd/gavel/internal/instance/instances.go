@@ -6,48 +6,47 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // Command has the commands that show and change instances.
 type Command struct {
-	List     setup.OperationCommand `cmd:"" help:"List instances, newest first."`
-	Show     instancesShowCmd       `cmd:"" help:"Show the state and context of an instance, now or at an earlier revision."`
-	History  setup.OperationCommand `cmd:"" help:"Show every judgement of an instance, oldest first."`
-	Timeline setup.OperationCommand `cmd:"" help:"Show everything that happened to an instance, oldest first."`
-	Undo     setup.OperationCommand `cmd:"" help:"Undo the last move of an instance."`
-	Redo     setup.OperationCommand `cmd:"" help:"Redo the last undone move."`
-	Release  setup.OperationCommand `cmd:"" help:"Release the subject of an instance, so that another instance can have it."`
+	List     cli.OperationCommand `cmd:"" help:"List instances, newest first."`
+	Show     instancesShowCmd     `cmd:"" help:"Show the state and context of an instance, now or at an earlier revision."`
+	History  cli.OperationCommand `cmd:"" help:"Show every judgement of an instance, oldest first."`
+	Timeline cli.OperationCommand `cmd:"" help:"Show everything that happened to an instance, oldest first."`
+	Undo     cli.OperationCommand `cmd:"" help:"Undo the last move of an instance."`
+	Redo     cli.OperationCommand `cmd:"" help:"Redo the last undone move."`
+	Release  cli.OperationCommand `cmd:"" help:"Release the subject of an instance, so that another instance can have it."`
 }
 
 func instanceRows(r engine.InstancesResult) [][]string {
 	rows := [][]string{{"ID", "WORKFLOW", "STATE", "STATUS", "REVISION", "OWNER", "UPDATED"}}
 	for _, i := range r.Instances {
-		rows = append(rows, []string{i.ID, setup.FormatVersion(i.Position), i.State, string(i.Status), fmt.Sprint(i.Revision), i.Owner, setup.FormatTime(i.UpdatedAt)})
+		rows = append(rows, []string{i.ID, cli.FormatVersion(i.Position), i.State, string(i.Status), fmt.Sprint(i.Revision), i.Owner, cli.FormatTime(i.UpdatedAt)})
 	}
 	return rows
 }
 
-type instancesShowCmd struct{ setup.OperationCommand }
+type instancesShowCmd struct{ cli.OperationCommand }
 
-func (c *instancesShowCmd) Run(ctx context.Context, con *setup.Console) error {
+func (c *instancesShowCmd) Run(ctx context.Context, con *cli.Console) error {
 	found, err := c.BuildRequest(time.Now())
 	if err != nil {
 		return err
 	}
 	req, _ := found.(*operation.StatusRequest)
-	g, done, err := c.Open(ctx, con, setup.OpenForReading)
+	g, done, err := c.Open(ctx, con, cli.OpenForReading)
 	if err != nil {
 		return err
 	}
 	defer done()
 	s, err := operation.Status.Do(ctx, g, *req)
 	if err != nil {
-		return module.EngineFailure(err)
+		return cli.EngineFailure(err)
 	}
 	more, err := readMore(ctx, g, *req, s)
 	if err != nil {
@@ -61,7 +60,7 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *setup.Console) error {
 	}
 	rows := [][]string{
 		{"id", s.ID},
-		{"workflow", setup.FormatVersion(s.Position)},
+		{"workflow", cli.FormatVersion(s.Position)},
 		{"state", s.State},
 		{"status", string(s.Status)},
 		{"progress", s.Progress},
@@ -79,18 +78,18 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *setup.Console) error {
 		rows = append(rows, []string{"now", fmt.Sprintf("in %s, at revision %d", s.Past.State, s.Past.Revision)})
 	}
 	con.Out.Table(rows)
-	setup.PrintCalls(con.Out, s.Calls)
+	cli.PrintCalls(con.Out, s.Calls)
 	con.Out.Printf("context\n")
 	if err := con.Out.JSON(s.Context); err != nil {
 		return err
 	}
 	if len(more.Evidence) > 0 {
 		con.Out.Printf("\nevidence that the gate fetched\n")
-		con.Out.Table(setup.FetchedRows(more.Evidence))
+		con.Out.Table(cli.FetchedRows(more.Evidence))
 	}
 	if len(more.AllReviews) > 0 {
 		con.Out.Printf("\nreviews\n")
-		con.Out.Table(setup.ShortenForTerminal(con.Out, setup.ReviewRows(more.AllReviews)))
+		con.Out.Table(cli.ShortenForTerminal(con.Out, cli.ReviewRows(more.AllReviews)))
 	}
 	return nil
 }
@@ -98,20 +97,20 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *setup.Console) error {
 // instanceMore is what gavel instances show prints in addition to the status of an instance.
 type instanceMore struct {
 	// Evidence was fetched for the instance's decisions, oldest first.
-	Evidence []setup.FetchedFor `json:"evidence"`
+	Evidence []cli.FetchedFor `json:"evidence"`
 	// AllReviews includes closed reviews.
 	AllReviews []engine.ReviewSummary `json:"allReviews"`
 }
 
 // readMore reads the instance's history and reviews, up to the revision that the status shows.
 func readMore(ctx context.Context, g operation.Caller, req operation.StatusRequest, s engine.StatusResult) (instanceMore, error) {
-	out := instanceMore{Evidence: []setup.FetchedFor{}, AllReviews: []engine.ReviewSummary{}}
+	out := instanceMore{Evidence: []cli.FetchedFor{}, AllReviews: []engine.ReviewSummary{}}
 	for page := (engine.HistoryRequest{ID: req.ID, Limit: 1000, Until: req.When}); ; {
 		h, err := operation.History.Do(ctx, g, page)
 		if err != nil {
-			return out, module.EngineFailure(err)
+			return out, cli.EngineFailure(err)
 		}
-		out.Evidence = append(out.Evidence, setup.ListFetched(h.Decisions)...)
+		out.Evidence = append(out.Evidence, cli.ListFetched(h.Decisions)...)
 		if page.AfterSeq = h.NextAfter; h.NextAfter == 0 {
 			break
 		}
@@ -119,7 +118,7 @@ func readMore(ctx context.Context, g operation.Caller, req operation.StatusReque
 	for page := (engine.ReviewsRequest{Instance: req.ID, Status: "all", Limit: 500}); ; {
 		r, err := operation.Reviews.Do(ctx, g, page)
 		if err != nil {
-			return out, module.EngineFailure(err)
+			return out, cli.EngineFailure(err)
 		}
 		for _, review := range r.Reviews {
 			if s.Past == nil || !review.ParkedAt.After(s.UpdatedAt) {
@@ -136,7 +135,7 @@ func timelineRows(r engine.TimelineResult) [][]string {
 	rows := [][]string{{"SEQ", "REVISION", "TIME", "WHAT", "STATE", "BY", "NOTE"}}
 	for _, e := range r.Events {
 		rows = append(rows, []string{
-			fmt.Sprint(e.Seq), fmt.Sprint(e.Revision), e.Time.Format("2006-01-02T15:04:05.000000Z07:00"), setup.FormatEvent(e), e.To, e.Principal, term.Truncate(term.OrNone(setup.DescribeEvent(e)), 60),
+			fmt.Sprint(e.Seq), fmt.Sprint(e.Revision), e.Time.Format("2006-01-02T15:04:05.000000Z07:00"), cli.FormatEvent(e), e.To, e.Principal, term.Truncate(term.OrNone(cli.DescribeEvent(e)), 60),
 		})
 	}
 	return rows

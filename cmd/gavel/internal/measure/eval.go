@@ -15,7 +15,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
@@ -61,7 +61,7 @@ type evalRunCmd struct {
 	MaxCost    float64       `name:"max-cost" placeholder:"USD" help:"Stop asking the model after this cost. Needs --llm-price-in and --llm-price-out."`
 	MaxTime    time.Duration `name:"max-time" placeholder:"TIME" help:"Stop asking the model after this time."`
 	Remarks    []string      `name:"remark" sep:"none" placeholder:"TEXT" help:"A sentence for the head of the report, such as the origin of recorded answers. Repeatable."`
-	setup.ModelFlags
+	cli.ModelFlags
 }
 
 func (evalRunCmd) Help() string {
@@ -87,12 +87,12 @@ Exit codes: 0 fine, 1 a gate failed, 2 wrong usage, 3 not evaluated: too many fa
 4 significantly worse than the baseline, 5 incomplete: fine, but some cases have no outcome.`
 }
 
-func (c *evalRunCmd) Run(ctx context.Context, con *setup.Console) (err error) {
+func (c *evalRunCmd) Run(ctx context.Context, con *cli.Console) (err error) {
 	options, gates, err := c.settings()
 	if err != nil {
 		return err
 	}
-	if err := module.CheckExtensions(c.Out, extensions()...); err != nil {
+	if err := cli.CheckExtensions(c.Out, extensions()...); err != nil {
 		return err
 	}
 	cells, err := c.cells()
@@ -103,17 +103,17 @@ func (c *evalRunCmd) Run(ctx context.Context, con *setup.Console) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := module.CheckOverwrite(c.Out, c.Gates, c.Tape, c.Cassette); err != nil {
+	if err := cli.CheckOverwrite(c.Out, c.Gates, c.Tape, c.Cassette); err != nil {
 		return err
 	}
 	if len(c.Paths) == 0 {
 		return term.UsageErrorf("gavel eval run --help has examples", "no cases: name files or folders")
 	}
-	set, err := setup.ReadGolden(ctx, c.Paths, options.Splits, c.Tags)
+	set, err := cli.ReadGolden(ctx, c.Paths, options.Splits, c.Tags)
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(module.CheckOverwrite(c.Out, set.Files...), checkSame(ctx, set, before)); err != nil {
+	if err := cmp.Or(cli.CheckOverwrite(c.Out, set.Files...), checkSame(ctx, set, before)); err != nil {
 		return err
 	}
 	bench, err := c.openBench(con, set, options, len(cells))
@@ -181,12 +181,12 @@ func (c *evalRunCmd) readBaseline() (*eval.Measurement, error) {
 	if module.FindReports() == nil {
 		return nil, errNoReports
 	}
-	m, err := module.ReadResults(c.Baseline)
+	m, err := cli.ReadResults(c.Baseline)
 	return &m, err
 }
 
 func (c *evalRunCmd) settings() (eval.Options, eval.Gates, error) {
-	failures, err := module.ParseShare(c.MaxErrors)
+	failures, err := cli.ParseShare(c.MaxErrors)
 	if err != nil {
 		return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--max-errors: %w", err)
 	}
@@ -223,7 +223,7 @@ func readGates(path string) (eval.Gates, error) {
 	return g, nil
 }
 
-func (c *evalRunCmd) openModel(con *setup.Console) (*setup.Model, error) {
+func (c *evalRunCmd) openModel(con *cli.Console) (*cli.Model, error) {
 	if c.Structural {
 		return nil, nil
 	}
@@ -243,21 +243,21 @@ func (c *evalRunCmd) openModel(con *setup.Console) (*setup.Model, error) {
 type evalBench struct {
 	cmd        *evalRunCmd
 	out        []string // paths of --out that are written at the end
-	set        setup.GoldenSet
+	set        cli.GoldenSet
 	options    eval.Options
-	model      *setup.Model // nil if no model is asked
+	model      *cli.Model // nil if no model is asked
 	box        *gavel.Sandbox
 	lines      lineFiles
 	progress   *term.Progress
-	builder    *setup.CaseBuilder
+	builder    *cli.CaseBuilder
 	cells      int
 	structural []eval.Result // results of the pipeline without a model, once it has run
 }
 
-func (c *evalRunCmd) openBench(con *setup.Console, set setup.GoldenSet, o eval.Options, cells int) (b *evalBench, err error) {
+func (c *evalRunCmd) openBench(con *cli.Console, set cli.GoldenSet, o eval.Options, cells int) (b *evalBench, err error) {
 	b = &evalBench{
 		cmd: c, set: set, options: o, progress: con.Err.NewProgress(), cells: cells,
-		builder: &setup.CaseBuilder{Set: set, Seed: int64(c.Seed), Definitions: setup.NewDefinitionCache()}, //nolint:gosec // any number is a seed
+		builder: &cli.CaseBuilder{Set: set, Seed: int64(c.Seed), Definitions: cli.NewDefinitionCache()}, //nolint:gosec // any number is a seed
 	}
 	defer func() {
 		if err != nil {
@@ -267,7 +267,7 @@ func (c *evalRunCmd) openBench(con *setup.Console, set setup.GoldenSet, o eval.O
 	if b.model, err = c.openModel(con); err != nil {
 		return b, err
 	}
-	if b.box, err = setup.NewSandbox(con.Log); err != nil {
+	if b.box, err = cli.NewSandbox(con.Log); err != nil {
 		return b, err
 	}
 	b.lines, b.out, err = splitLineFiles(c.Out)
@@ -281,8 +281,8 @@ func (b *evalBench) Close() error {
 	return errors.Join(b.lines.Close(), b.model.Close())
 }
 
-func (b *evalBench) run(ctx context.Context, cell setup.Cell, layer judge.Layer, r eval.Runner, add func(eval.Case, []eval.Result) error) error {
-	r.Build, r.Decide, r.Workers = b.builder.Build, setup.NewDecider(b.box.Compiler, layer, cell), b.cmd.Workers
+func (b *evalBench) run(ctx context.Context, cell cli.Cell, layer judge.Layer, r eval.Runner, add func(eval.Case, []eval.Result) error) error {
+	r.Build, r.Decide, r.Workers = b.builder.Build, cli.NewDecider(b.box.Compiler, layer, cell), b.cmd.Workers
 	r.Retries, r.Replay = 3, b.cmd.CassetteFor == string(llm.CassetteReplay)
 	r.Progress = func(done int) {
 		line := strings.TrimSpace(fmt.Sprintf("%s %d of %d cases", cell.Name(), done, b.set.Count))
@@ -296,7 +296,7 @@ func (b *evalBench) run(ctx context.Context, cell setup.Cell, layer judge.Layer,
 }
 
 // measure runs the cases through the judge of a cell, and once through the pipeline without a model.
-func (b *evalBench) measure(ctx context.Context, cell setup.Cell) (m eval.Measurement, err error) {
+func (b *evalBench) measure(ctx context.Context, cell cli.Cell) (m eval.Measurement, err error) {
 	c := b.cmd
 	m.About = eval.About{Sets: c.Paths, Judge: "structural: no model is asked", Repeats: c.Repeat, Tags: c.Tags, Remarks: slices.Clone(c.Remarks)}
 	ledger := eval.Ledger{ViewBytes: eval.MaxViews / b.cells}
@@ -330,13 +330,13 @@ func (b *evalBench) measure(ctx context.Context, cell setup.Cell) (m eval.Measur
 	return m, nil
 }
 
-func (b *evalBench) measureModel(ctx context.Context, cell setup.Cell, keep func(eval.Case, []eval.Result) error) error {
+func (b *evalBench) measureModel(ctx context.Context, cell cli.Cell, keep func(eval.Case, []eval.Result) error) error {
 	layer, err := b.model.Measured()
 	if err != nil {
 		return err
 	}
 	if b.structural == nil {
-		err := b.run(ctx, setup.Cell{}, nil, eval.Runner{}, func(of eval.Case, results []eval.Result) error {
+		err := b.run(ctx, cli.Cell{}, nil, eval.Runner{}, func(of eval.Case, results []eval.Result) error {
 			b.structural = append(b.structural, eval.Result{Case: of.ID, Outcome: results[0].Outcome, Failure: results[0].Failure})
 			return nil
 		})
@@ -350,7 +350,7 @@ func (b *evalBench) measureModel(ctx context.Context, cell setup.Cell, keep func
 }
 
 // addUnjudged adds the cases that a stopped run did not reach; the report counts them as missing.
-func addUnjudged(ctx context.Context, set setup.GoldenSet, ledger *eval.Ledger, done int) error {
+func addUnjudged(ctx context.Context, set cli.GoldenSet, ledger *eval.Ledger, done int) error {
 	n := 0
 	for c, err := range set.All(ctx) {
 		if err != nil {
@@ -375,14 +375,14 @@ func promptsOf(results []eval.Result) []string {
 	var out []string
 	for _, r := range results {
 		if r.PromptDigest != "" {
-			out = module.AppendNew(out, r.PromptDigest)
+			out = cli.AppendNew(out, r.PromptDigest)
 		}
 	}
 	slices.Sort(out)
 	return out
 }
 
-func (c *evalRunCmd) conclude(con *setup.Console, out []string, m eval.Measurement, gates eval.Gates, before *eval.Measurement) error {
+func (c *evalRunCmd) conclude(con *cli.Console, out []string, m eval.Measurement, gates eval.Gates, before *eval.Measurement) error {
 	if before != nil {
 		var err error
 		if m.Baseline, err = module.FindReports().Compare(*before, m); err != nil {
@@ -401,7 +401,7 @@ func (c *evalRunCmd) conclude(con *setup.Console, out []string, m eval.Measureme
 
 // checkSame rejects a baseline in which a selected case has a different right outcome. It runs before the judge, so
 // that an impossible comparison costs nothing.
-func checkSame(ctx context.Context, s setup.GoldenSet, before *eval.Measurement) error {
+func checkSame(ctx context.Context, s cli.GoldenSet, before *eval.Measurement) error {
 	if before == nil {
 		return nil
 	}

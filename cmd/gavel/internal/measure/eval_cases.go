@@ -6,8 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
@@ -38,12 +37,12 @@ type EvalLintReport struct {
 	eval.Summary
 }
 
-func (c *evalLintCmd) Run(ctx context.Context, con *setup.Console) error {
-	files, err := module.GoldenFiles(c.Paths)
+func (c *evalLintCmd) Run(ctx context.Context, con *cli.Console) error {
+	files, err := cli.GoldenFiles(c.Paths)
 	if err != nil {
 		return err
 	}
-	linter := eval.NewLinter(setup.NewDefinitionCache().Criteria)
+	linter := eval.NewLinter(cli.NewDefinitionCache().Criteria)
 	for _, file := range files {
 		if err := lintGolden(ctx, linter, file); err != nil {
 			return err
@@ -55,7 +54,7 @@ func (c *evalLintCmd) Run(ctx context.Context, con *setup.Console) error {
 	}
 	report := EvalLintReport{OK: len(issues) == 0, Issues: issues, Summary: summary}
 	err = con.Print(c.JSON, report, func() { printGoldenLint(con, report) })
-	return cmp.Or(err, setup.ExitBadUnless(report.OK))
+	return cmp.Or(err, cli.ExitBadUnless(report.OK))
 }
 
 func lintGolden(ctx context.Context, linter *eval.Linter, file string) error {
@@ -78,7 +77,7 @@ func lintGolden(ctx context.Context, linter *eval.Linter, file string) error {
 	return nil
 }
 
-func printGoldenLint(con *setup.Console, r EvalLintReport) {
+func printGoldenLint(con *cli.Console, r EvalLintReport) {
 	for _, i := range r.Issues {
 		con.Out.Printf("%s:%d: %s [%s]\n", i.File, i.Line, i.Message, i.Rule)
 	}

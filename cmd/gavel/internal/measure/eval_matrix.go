@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/eval"
@@ -16,7 +16,7 @@ import (
 const maxCells = 16
 
 // cells returns the judges that a run measures: one, or each model with each prompt.
-func (c *evalRunCmd) cells() ([]setup.Cell, error) {
+func (c *evalRunCmd) cells() ([]cli.Cell, error) {
 	editions := []string{""}
 	if len(c.Prompts) > 0 {
 		editions = nil
@@ -33,7 +33,7 @@ func (c *evalRunCmd) cells() ([]setup.Cell, error) {
 	}
 	var models []string
 	for i, spec := range c.Models {
-		name, _, elsewhere := setup.CutModel(spec)
+		name, _, elsewhere := cli.CutModel(spec)
 		switch {
 		case name == "" || slices.Contains(models, name):
 			return nil, term.UsageErrorf("", "--model %q is empty or repeated", name)
@@ -42,17 +42,17 @@ func (c *evalRunCmd) cells() ([]setup.Cell, error) {
 		case i == 0:
 			c.Model = name
 		default:
-			c.Also = module.AppendNew(c.Also, spec)
+			c.Also = cli.AppendNew(c.Also, spec)
 		}
 		models = append(models, name)
 	}
 	if len(models) == 0 {
 		models = []string{""}
 	}
-	var all []setup.Cell
+	var all []cli.Cell
 	for _, model := range models {
 		for _, edition := range editions {
-			all = append(all, setup.Cell{Model: model, Prompt: edition})
+			all = append(all, cli.Cell{Model: model, Prompt: edition})
 		}
 	}
 	switch several := len(all) > 1; {
@@ -69,7 +69,7 @@ func (c *evalRunCmd) cells() ([]setup.Cell, error) {
 }
 
 // runMatrix measures the cells one after the other and reports on all of them.
-func (b *evalBench) runMatrix(ctx context.Context, con *setup.Console, cells []setup.Cell, gates eval.Gates) error {
+func (b *evalBench) runMatrix(ctx context.Context, con *cli.Console, cells []cli.Cell, gates eval.Gates) error {
 	var done []eval.Cell
 	for _, cell := range cells {
 		m, err := b.measure(ctx, cell)

@@ -9,7 +9,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
@@ -65,11 +65,11 @@ Examples:
 Exit codes: 0 written, 1 none is good enough, 2 wrong usage, 3 it cannot be written.`
 }
 
-func (c *evalCalibrateCmd) Run(_ context.Context, con *setup.Console) error {
-	if err := module.CheckOverwrite([]string{c.Out}, c.Results); err != nil {
+func (c *evalCalibrateCmd) Run(_ context.Context, con *cli.Console) error {
+	if err := cli.CheckOverwrite([]string{c.Out}, c.Results); err != nil {
 		return err
 	}
-	m, err := module.ReadResults(c.Results)
+	m, err := cli.ReadResults(c.Results)
 	if err != nil {
 		return err
 	}
@@ -142,8 +142,8 @@ func (evalReportCmd) Help() string {
 Exit codes: 0 written, 2 wrong usage, 3 it cannot be written.`
 }
 
-func (c *evalReportCmd) Run(_ context.Context, con *setup.Console) error {
-	if err := module.CheckExtensions(c.Out, extensions()...); err != nil {
+func (c *evalReportCmd) Run(_ context.Context, con *cli.Console) error {
+	if err := cli.CheckExtensions(c.Out, extensions()...); err != nil {
 		return err
 	}
 	render, err := c.read()
@@ -168,7 +168,7 @@ func (c *evalReportCmd) read() (module.Renderings, error) {
 			return render, nil
 		}
 	}
-	m, err := module.ReadResults(c.Results)
+	m, err := cli.ReadResults(c.Results)
 	if err != nil {
 		return nil, err
 	}

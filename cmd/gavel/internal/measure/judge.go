@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
@@ -22,16 +22,16 @@ import (
 )
 
 // Operations maps the words of each command that performs one operation to that operation.
-var Operations = map[string]*setup.OperationSpec{
+var Operations = map[string]*cli.OperationSpec{
 	"judge clear": {Operation: operation.ClearRefusals.Operation, Flags: map[string]string{"id": "instance"}},
 }
 
 // JudgeCommand has the commands that try the model.
 type JudgeCommand struct {
-	Doctor judgeDoctorCmd         `cmd:"" help:"Check whether the configured model works as a judge."`
-	Show   judgeShowCmd           `cmd:"" help:"Print the exact prompt that a move would be judged with."`
-	Decode judgeDecodeCmd         `cmd:"" help:"Read a recorded answer of an endpoint as the judge would."`
-	Clear  setup.OperationCommand `cmd:"" help:"Forget the refusals that the loop guard counts."`
+	Doctor judgeDoctorCmd       `cmd:"" help:"Check whether the configured model works as a judge."`
+	Show   judgeShowCmd         `cmd:"" help:"Print the exact prompt that a move would be judged with."`
+	Decode judgeDecodeCmd       `cmd:"" help:"Read a recorded answer of an endpoint as the judge would."`
+	Clear  cli.OperationCommand `cmd:"" help:"Forget the refusals that the loop guard counts."`
 }
 
 type judgeShowCmd struct {
@@ -46,20 +46,20 @@ type judgeShowCmd struct {
 	JSON     bool   `name:"json" help:"Print the prompt as JSON."`
 }
 
-func (c *judgeShowCmd) Run(_ context.Context, con *setup.Console) error {
+func (c *judgeShowCmd) Run(_ context.Context, con *cli.Console) error {
 	source := engine.DefineRequest{Source: filepath.Base(c.File)}
 	var err error
 	if c.File != "-" {
 		source.Files = gavel.FilesBelow(filepath.Dir(c.File))
 	}
-	if source.Document, err = setup.ReadSource(con, c.File); err != nil {
+	if source.Document, err = cli.ReadSource(con, c.File); err != nil {
 		return err
 	}
-	data, err := setup.ReadJSONArgument("--data", c.Data)
+	data, err := cli.ReadJSONArgument("--data", c.Data)
 	if err != nil {
 		return err
 	}
-	state, err := setup.ReadJSONArgument("--context", c.Context)
+	state, err := cli.ReadJSONArgument("--context", c.Context)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (c *judgeShowCmd) Run(_ context.Context, con *setup.Console) error {
 	if err != nil {
 		return err
 	}
-	fetched, err := setup.ReadJSONArgument("--evidence", c.Evidence)
+	fetched, err := cli.ReadJSONArgument("--evidence", c.Evidence)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func caseFor(source engine.DefineRequest, state, action string, data, document j
 		return judge.Case{}, term.UsageErrorf("", "%s has no state %q", source.Source, state)
 	}
 	c, err := def.Case(workflow.CaseInput{
-		Operation: judge.Advance, Version: 1, Owner: setup.OperatorOwner, Instance: "wf-00000000-0000-7000-8000-000000000000",
+		Operation: judge.Advance, Version: 1, Owner: cli.OperatorOwner, Instance: "wf-00000000-0000-7000-8000-000000000000",
 		State: state, Action: action, Data: data, Context: document,
 		Principal: gavel.Operator.ID, Role: string(engine.RoleOperator), Now: time.Now(), Seed: 1,
 	})
@@ -183,8 +183,8 @@ type judgeDecodeCmd struct {
 	File string `arg:"" name:"file" help:"A recorded exchange, as JSON; - reads stdin."`
 }
 
-func (c *judgeDecodeCmd) Run(_ context.Context, con *setup.Console) error {
-	raw, err := setup.ReadSource(con, c.File)
+func (c *judgeDecodeCmd) Run(_ context.Context, con *cli.Console) error {
+	raw, err := cli.ReadSource(con, c.File)
 	if err != nil {
 		return err
 	}

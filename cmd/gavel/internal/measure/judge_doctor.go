@@ -9,16 +9,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
 type judgeDoctorCmd struct {
-	setup.ConfigFlag
-	setup.ModelFlags
+	cli.ConfigFlag
+	cli.ModelFlags
 	JSON bool `name:"json" help:"Print the findings as JSON."`
 }
 
@@ -77,7 +77,7 @@ var Samples = []struct {
 	{"a review without details", `{"comments": "I have looked at it very carefully and I am fully convinced of its quality."}`, judge.Reject},
 }
 
-func (c *judgeDoctorCmd) Run(ctx context.Context, con *setup.Console) error {
+func (c *judgeDoctorCmd) Run(ctx context.Context, con *cli.Console) error {
 	if err := llm.ValidThinking(c.Thinking); err != nil {
 		return term.UsageErrorf("", "LLM_JUDGE_THINKING_MODE (--llm-thinking): %w", err)
 	}
@@ -121,7 +121,7 @@ func (c *judgeDoctorCmd) Run(ctx context.Context, con *setup.Console) error {
 	if c.JSON {
 		err = con.Out.JSON(map[string]any{"ok": ok, "models": report})
 	}
-	return cmp.Or(err, setup.ExitBadUnless(ok))
+	return cmp.Or(err, cli.ExitBadUnless(ok))
 }
 
 func modelRole(i, also int) string {
@@ -232,7 +232,7 @@ func (d *Diagnosis) describe(stats llm.Stats) {
 	}
 }
 
-func (d *Diagnosis) print(con *setup.Console) {
+func (d *Diagnosis) print(con *cli.Console) {
 	out := con.Out
 	out.Printf("%s (%s)\n", out.Bold(d.Model), d.Role)
 	line := func(name string, value any) { out.Printf("  %-10s %v\n", name, value) }

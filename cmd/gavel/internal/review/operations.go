@@ -3,9 +3,9 @@ package review
 import (
 	"context"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -20,11 +20,11 @@ var (
 var closedCodes = []engine.Code{engine.CodeReviewClosed, engine.CodeConflict}
 
 // Operations maps the words of each command that performs one operation to its spec.
-var Operations = map[string]*setup.OperationSpec{
+var Operations = map[string]*cli.OperationSpec{
 	"review list": {
 		Operation: operation.Reviews.Operation, Flags: map[string]string{"id": "instance"}, Defaults: map[string]string{"status": string(record.ReviewOpen)},
-		Rows:      setup.AdaptResult(func(r engine.ReviewsResult) [][]string { return setup.ReviewRows(r.Reviews) }),
-		EmptyText: formatNoReviews, JSON: setup.AdaptResult(newReviewList),
+		Rows:      cli.AdaptResult(func(r engine.ReviewsResult) [][]string { return cli.ReviewRows(r.Reviews) }),
+		EmptyText: formatNoReviews, JSON: cli.AdaptResult(newReviewList),
 	},
 	"review show": {
 		Operation: operation.Review.Operation, Positional: byReviewID, Flags: reviewID, Text: printReview,
@@ -43,16 +43,16 @@ func formatNoReviews(req any) string {
 }
 
 // decideReview returns the spec of a command that decides a review.
-func decideReview(decision judge.Outcome, without ...string) *setup.OperationSpec {
-	return &setup.OperationSpec{
+func decideReview(decision judge.Outcome, without ...string) *cli.OperationSpec {
+	return &cli.OperationSpec{
 		Operation: operation.Resolve.Operation, Positional: byReviewID, Flags: reviewID, Omitted: without,
 		Fixed: map[string]string{"decision": string(decision)}, BadCodes: closedCodes,
-		Text: func(_ context.Context, con *setup.Console, a setup.Answer) error {
+		Text: func(_ context.Context, con *cli.Console, a cli.Answer) error {
 			r, _ := a.Result.(engine.ResolveResult)
 			con.Out.Printf("%s is in state %s\n%s\n", r.ID, r.State, r.Message)
 			return nil
 		},
-		Refused: setup.AdaptResult(func(r engine.ResolveResult) bool {
+		Refused: cli.AdaptResult(func(r engine.ResolveResult) bool {
 			carriedOut := r.Review.Status == record.ReviewResolved && r.Review.Decision == decision
 			return !carriedOut && (decision != engine.Reopen || r.Review.Status != record.ReviewReopened)
 		}),

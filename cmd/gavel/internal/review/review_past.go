@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
@@ -29,7 +28,7 @@ func readReviewPast(ctx context.Context, at operation.Caller, view engine.Review
 	for page := (engine.HistoryRequest{ID: view.Instance, Limit: 1000}); ; {
 		r, err := operation.Timeline.Do(ctx, at, page)
 		if err != nil {
-			return past, module.EngineFailure(err)
+			return past, cli.EngineFailure(err)
 		}
 		for _, e := range r.Events {
 			if e.Seq < view.Escalation.Seq {
@@ -43,7 +42,7 @@ func readReviewPast(ctx context.Context, at operation.Caller, view engine.Review
 	for page := (engine.HistoryRequest{ID: view.Instance, Limit: 1000}); ; {
 		r, err := operation.History.Do(ctx, at, page)
 		if err != nil {
-			return past, module.EngineFailure(err)
+			return past, cli.EngineFailure(err)
 		}
 		for _, d := range r.Decisions {
 			if d.Seq < view.Escalation.Seq {
@@ -57,7 +56,7 @@ func readReviewPast(ctx context.Context, at operation.Caller, view engine.Review
 	for page := (engine.ReviewsRequest{Instance: view.Instance, Status: "all", Limit: 500}); ; {
 		r, err := operation.Reviews.Do(ctx, at, page)
 		if err != nil {
-			return past, module.EngineFailure(err)
+			return past, cli.EngineFailure(err)
 		}
 		for _, other := range r.Reviews {
 			if other.ID != view.ID {
@@ -94,16 +93,16 @@ func (p reviewPage) path() {
 			}
 			states = append(states, state)
 		}
-		what := setup.FormatEvent(e)
+		what := cli.FormatEvent(e)
 		note := mark
 		switch {
 		case decided && mark == "": // show only the code: gavel writes it, a reason may be anyone's
 			note = d.Code
 		case !decided && e.Reason == "":
-			note = setup.DescribeEvent(e)
+			note = cli.DescribeEvent(e)
 		}
 		rows = append(rows, []string{
-			fmt.Sprint(e.Seq), setup.FormatTime(e.Time), what, term.OrNone(e.To), e.Principal,
+			fmt.Sprint(e.Seq), cli.FormatTime(e.Time), what, term.OrNone(e.To), e.Principal,
 			term.OrNone(string(d.Outcome)), term.OrNone(string(d.DecidedBy)), term.OrNone(string(d.Assurance)), term.OrNone(note),
 		})
 	}
@@ -116,22 +115,22 @@ func (p reviewPage) path() {
 	p.pastEvidence()
 	if len(p.past.reviews) > 0 {
 		p.title("other reviews of this instance")
-		p.out.Table(setup.ShortenForTerminal(p.out, setup.ReviewRows(p.past.reviews)))
+		p.out.Table(cli.ShortenForTerminal(p.out, cli.ReviewRows(p.past.reviews)))
 	}
 }
 
 func (p reviewPage) pastEvidence() {
-	var fetched []setup.FetchedFor
+	var fetched []cli.FetchedFor
 	for _, e := range p.past.events {
 		if d, ok := p.past.decisions[e.Seq]; ok {
-			fetched = append(fetched, setup.ListFetched([]engine.HistoryEntry{d})...)
+			fetched = append(fetched, cli.ListFetched([]engine.HistoryEntry{d})...)
 		}
 	}
 	if len(fetched) == 0 {
 		return
 	}
 	p.title("evidence fetched so far")
-	p.out.Table(setup.FetchedRows(fetched[max(0, len(fetched)-maxPathSteps):]))
+	p.out.Table(cli.FetchedRows(fetched[max(0, len(fetched)-maxPathSteps):]))
 }
 
 // describeDoubt names why a decision does not count in full; "" if it does. Reasons are a missing judge, a failed

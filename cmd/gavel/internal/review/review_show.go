@@ -8,20 +8,19 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-func printReview(ctx context.Context, con *setup.Console, a setup.Answer) error {
+func printReview(ctx context.Context, con *cli.Console, a cli.Answer) error {
 	view, _ := a.Result.(engine.ReviewView)
 	definition, err := operation.Describe.Do(ctx, a.Caller, engine.DescribeRequest{Name: view.Workflow, Version: view.Position.Version})
 	if err != nil {
-		return module.EngineFailure(err)
+		return cli.EngineFailure(err)
 	}
 	past, err := readReviewPast(ctx, a.Caller, view)
 	if err != nil {
@@ -53,7 +52,7 @@ func (p reviewPage) title(text string) { p.out.Printf("\n%s\n", p.out.Bold(text)
 func (p reviewPage) printRequest() {
 	rows := [][]string{
 		{"review", p.ID},
-		{"status", setup.DescribeEnd(p.ReviewSummary)},
+		{"status", cli.DescribeEnd(p.ReviewSummary)},
 		{"asked", p.describeRequest()},
 		{"requested by", fmt.Sprintf("%s (%s)", p.RequestedBy, p.Escalation.Role)},
 		{"workflow", fmt.Sprintf("%s v%d, defined by %s", p.Workflow, p.Position.Version, p.author())},
@@ -64,7 +63,7 @@ func (p reviewPage) printRequest() {
 		{"expires", p.expiry()},
 	}
 	if !p.ClosedAt.IsZero() {
-		rows = append(rows, []string{"closed", setup.FormatTime(p.ClosedAt)})
+		rows = append(rows, []string{"closed", cli.FormatTime(p.ClosedAt)})
 	}
 	if p.Channel != "" {
 		rows = append(rows, []string{"through", string(p.Channel)})
@@ -84,14 +83,14 @@ func (p reviewPage) describeRequest() string {
 // formatMoment formats a time. On a terminal it adds the distance from now.
 func (p reviewPage) formatMoment(at time.Time) string {
 	if !p.out.IsTerminal() {
-		return setup.FormatTime(at)
+		return cli.FormatTime(at)
 	}
-	return fmt.Sprintf("%s (%s)", setup.FormatTime(at), setup.FormatDistance(at, time.Now()))
+	return fmt.Sprintf("%s (%s)", cli.FormatTime(at), cli.FormatDistance(at, time.Now()))
 }
 
 func (p reviewPage) expiry() string {
 	if p.ExpiresAt.IsZero() {
-		return setup.DescribeExpiry(p.ReviewSummary)
+		return cli.DescribeExpiry(p.ReviewSummary)
 	}
 	return p.formatMoment(p.ExpiresAt)
 }
@@ -244,7 +243,7 @@ func (p reviewPage) evidence() {
 		if len(e.Arguments) > 0 && string(e.Arguments) != "{}" {
 			rows = append(rows, []string{"arguments", string(e.Arguments)})
 		}
-		rows = append(rows, []string{"required", setup.FormatBool(e.Required)}, []string{"fetched", fmt.Sprintf("%s, took %s", setup.FormatTime(e.At), term.ShortDuration(e.Took.Duration()))})
+		rows = append(rows, []string{"required", cli.FormatBool(e.Required)}, []string{"fetched", fmt.Sprintf("%s, took %s", cli.FormatTime(e.At), term.ShortDuration(e.Took.Duration()))})
 		if e.Failure != "" {
 			p.out.Table(append(rows, []string{"failed", string(e.Failure) + ": " + e.Detail}))
 			continue
@@ -252,7 +251,7 @@ func (p reviewPage) evidence() {
 		if e.Tree != "" {
 			rows = append(rows, []string{"tree", e.Tree})
 		}
-		p.out.Table(append(rows, setup.SizeRows(e.Size, e.Truncated, e.Digest)...))
+		p.out.Table(append(rows, cli.SizeRows(e.Size, e.Truncated, e.Digest)...))
 		if e.Content == nil {
 			p.out.Printf("its content is no longer kept\n")
 			continue

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -22,14 +21,14 @@ type reviewWatchCmd struct {
 	Workflow string        `name:"workflow" placeholder:"NAME" help:"Only reviews of this workflow."`
 	Every    time.Duration `name:"every" default:"2s" placeholder:"TIME" help:"How often to check. Default: 2s."`
 	JSON     bool          `name:"json" help:"Print JSON, one object a line."`
-	setup.TargetFlags
+	cli.TargetFlags
 }
 
-func (c *reviewWatchCmd) Run(ctx context.Context, con *setup.Console) error {
+func (c *reviewWatchCmd) Run(ctx context.Context, con *cli.Console) error {
 	if c.Every < 100*time.Millisecond {
 		return term.UsageErrorf("", "--every must be 100ms or more, not %v", c.Every)
 	}
-	at, done, err := c.Open(ctx, con, setup.OpenForReading)
+	at, done, err := c.Open(ctx, con, cli.OpenForReading)
 	if err != nil {
 		return err
 	}
@@ -42,12 +41,12 @@ func (c *reviewWatchCmd) Run(ctx context.Context, con *setup.Console) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return module.EngineFailure(err)
+		return cli.EngineFailure(err)
 	}
 	if !c.JSON && len(w.waiting) == 0 {
 		con.Err.Printf("nothing waits for a person yet; checking every %v\n", c.Every)
 	}
-	w.follow(ctx, c.Every, func(err error) { con.Err.Printf("cannot check now, trying again: %s\n", module.EngineFailure(err)) })
+	w.follow(ctx, c.Every, func(err error) { con.Err.Printf("cannot check now, trying again: %s\n", cli.EngineFailure(err)) })
 	return nil
 }
 
@@ -140,22 +139,22 @@ func printWatched(out *term.Terminal, event string, r engine.ReviewSummary) {
 		at = time.Now().UTC()
 	}
 	if out.IsTerminal() {
-		id = setup.ShortenID(id)
+		id = cli.ShortenID(id)
 	}
-	what := fmt.Sprintf("%s %s, %s -> %s, asked by %s", r.Workflow, cmp.Or(r.Action, setup.EndMark), r.From, term.OrNone(r.Target), r.RequestedBy)
+	what := fmt.Sprintf("%s %s, %s -> %s, asked by %s", r.Workflow, cmp.Or(r.Action, cli.EndMark), r.From, term.OrNone(r.Target), r.RequestedBy)
 	switch event {
 	case reviewClosed:
-		out.Printf("%s  %s  %s  %s: %s\n", setup.FormatTime(at), out.Dim(event), id, what, out.Outcome(setup.DescribeEnd(r)))
+		out.Printf("%s  %s  %s  %s: %s\n", cli.FormatTime(at), out.Dim(event), id, what, out.Outcome(cli.DescribeEnd(r)))
 	default:
-		out.Printf("%s  %s  %s  %s, %s, expires %s\n", setup.FormatTime(at), out.Bold(event), id, what, string(r.Priority), expiryOf(out, r))
+		out.Printf("%s  %s  %s  %s, %s, expires %s\n", cli.FormatTime(at), out.Bold(event), id, what, string(r.Priority), expiryOf(out, r))
 	}
 }
 
 func expiryOf(out *term.Terminal, r engine.ReviewSummary) string {
 	if out.IsTerminal() && !r.ExpiresAt.IsZero() {
-		return setup.FormatDistance(r.ExpiresAt, time.Now())
+		return cli.FormatDistance(r.ExpiresAt, time.Now())
 	}
-	return setup.DescribeExpiry(r)
+	return cli.DescribeExpiry(r)
 }
 
 func printWatchedJSON(out *term.Terminal, event string, r engine.ReviewSummary) {

@@ -13,7 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
@@ -47,20 +47,20 @@ Examples:
     gavel config print mcp --json | jq '.settings[] | select(.origin != "default")'`
 }
 
-func (c *configPrintServerCmd[Server]) Run(con *setup.Console) error {
+func (c *configPrintServerCmd[Server]) Run(con *cli.Console) error {
 	more, err := con.Settings.Declared()
 	if err != nil {
 		return err
 	}
 	list := slices.Concat(con.Settings.List, more)
-	for _, name := range []string{setup.KeyVariable, setup.FallbackKeyVariable} {
+	for _, name := range []string{cli.KeyVariable, cli.FallbackKeyVariable} {
 		if os.Getenv(name) != "" {
-			list = append(list, setup.EffectiveSetting{Key: name, Value: telemetry.Redacted, Origin: setup.FromEnvironment, Where: name, Variable: name})
+			list = append(list, cli.EffectiveSetting{Key: name, Value: telemetry.Redacted, Origin: cli.FromEnvironment, Where: name, Variable: name})
 		}
 	}
 	rows := [][]string{{"KEY", "VALUE", "FROM"}}
 	for _, e := range list {
-		rows = append(rows, []string{e.Key, term.OrNone(setup.FormatValue(e.Value)), cmp.Or(e.Where, e.Origin)})
+		rows = append(rows, []string{e.Key, term.OrNone(cli.FormatValue(e.Value)), cmp.Or(e.Where, e.Origin)})
 	}
 	return con.Print(c.JSON, map[string]any{"settings": list}, func() { con.Out.Table(rows) })
 }
@@ -76,17 +76,17 @@ type checkedFile struct {
 	Issues []string `json:"issues"`
 }
 
-func (c *configCheckCmd) Run(con *setup.Console) error {
+func (c *configCheckCmd) Run(con *cli.Console) error {
 	server, err := CheckConfig(con, filepath.Clean(c.File))
 	if err == nil { // CheckConfig has already checked both; these calls log the warnings
-		err = checkModules(c.File, setup.ParseDefinitions(server.Definitions), con.Log)
+		err = checkModules(c.File, cli.ParseDefinitions(server.Definitions), con.Log)
 		server.WarnIdleStagesOf(con.Log, server.Definitions)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return term.UsageErrorf("", "%w", err)
 	}
 	if c.JSON {
-		return cmp.Or(con.Out.JSON(checkedFile{File: c.File, OK: err == nil, Issues: term.ListLines(err)}), setup.ExitBadUnless(err == nil))
+		return cmp.Or(con.Out.JSON(checkedFile{File: c.File, OK: err == nil, Issues: term.ListLines(err)}), cli.ExitBadUnless(err == nil))
 	}
 	if f, ok := errors.AsType[*term.ExitError](err); ok {
 		f.Code = term.ExitBad
@@ -96,18 +96,18 @@ func (c *configCheckCmd) Run(con *setup.Console) error {
 
 // CheckConfig returns the server that a file configures, and all errors that the file alone shows. It ignores the
 // environment and flags, so it accepts settings that only they could complete.
-func CheckConfig(con *setup.Console, path string) (*Command, error) {
+func CheckConfig(con *cli.Console, path string) (*Command, error) {
 	if _, err := config.Load(path); err != nil {
 		return nil, module.ConfigError(err)
 	}
-	manager, err := setup.OpenEvidence(path)
+	manager, err := cli.OpenEvidence(path)
 	if err == nil {
 		manager.Close()
 	}
 	found := []error{err}
 	var cmds Servers
 	located := map[string]func(string, ...error){}
-	for _, server := range setup.ServerSections {
+	for _, server := range cli.ServerSections {
 		parsed, settings, err := con.Parse(&cmds, []string{server, "--config", path}, io.Discard, io.Discard, kong.PostBuild(ignoreEnvironment))
 		found = append(found, err)
 		if parsed == nil { // kong could not finish parsing
@@ -119,11 +119,11 @@ func CheckConfig(con *setup.Console, path string) (*Command, error) {
 		located[server](server, settings.CheckFiles(parsed))
 	}
 	f := &cmds.Serve
-	found = append(found, checkModules(path, setup.ParseDefinitions(f.Definitions), slog.New(slog.DiscardHandler)))
-	_, err = issuersFor(setup.ConfigFlag{Config: path}, f.Auth)
+	found = append(found, checkModules(path, cli.ParseDefinitions(f.Definitions), slog.New(slog.DiscardHandler)))
+	_, err = issuersFor(cli.ConfigFlag{Config: path}, f.Auth)
 	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.AnchorFlags.Check())
 	located[config.SectionServe](config.SectionModel, f.ModelFlags.Check(), f.ModelFlags.CheckModels())
-	located[config.SectionMCP](config.SectionMCP, cmds.MCP.checkReviews(), setup.CheckAgent(cmp.Or(cmds.MCP.Principal, gavel.Operator.ID)))
+	located[config.SectionMCP](config.SectionMCP, cmds.MCP.checkReviews(), cli.CheckAgent(cmp.Or(cmds.MCP.Principal, gavel.Operator.ID)))
 	return f, joinMistakes(found)
 }
 

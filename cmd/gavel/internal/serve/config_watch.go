@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 )
@@ -22,10 +22,10 @@ type ConfigWatch struct {
 
 	mu       sync.Mutex   // protects the fields below
 	file     *config.File // the last version that could be parsed
-	fileAt   setup.FileStamp
+	fileAt   cli.FileStamp
 	current  string // the text of the file
-	lastSeen []setup.FileStamp
-	lastRead []setup.FileStamp
+	lastSeen []cli.FileStamp
+	lastRead []cli.FileStamp
 }
 
 // ConfigPart is a part of the configuration that a server can reload: a section, and everything else that it depends
@@ -70,17 +70,17 @@ func readText(path string) string {
 }
 
 // stamps returns the stamps of the configuration file and of all files that its parts depend on.
-func (w *ConfigWatch) stamps() []setup.FileStamp {
-	at := setup.ReadStamp(w.path)
+func (w *ConfigWatch) stamps() []cli.FileStamp {
+	at := cli.ReadStamp(w.path)
 	if !at.Equal(w.fileAt) || w.file == nil {
 		if file, err := config.Load(w.path); err == nil {
 			w.file, w.fileAt = file, at
 		}
 	}
-	all := []setup.FileStamp{at}
+	all := []cli.FileStamp{at}
 	for _, p := range w.parts {
 		for _, file := range w.filesOf(p) {
-			all = append(all, setup.ReadStamp(file))
+			all = append(all, cli.ReadStamp(file))
 		}
 	}
 	return all
@@ -119,9 +119,9 @@ func (w *ConfigWatch) Look(ctx context.Context, atOnce bool) {
 		return
 	}
 	now := w.stamps()
-	whole := slices.EqualFunc(now, w.lastSeen, setup.FileStamp.Equal)
+	whole := slices.EqualFunc(now, w.lastSeen, cli.FileStamp.Equal)
 	w.lastSeen = now
-	if !atOnce && (!whole || slices.EqualFunc(now, w.lastRead, setup.FileStamp.Equal)) {
+	if !atOnce && (!whole || slices.EqualFunc(now, w.lastRead, cli.FileStamp.Equal)) {
 		return
 	}
 	w.lastRead = now

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/rest/client"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -35,7 +35,7 @@ type Readiness struct {
 }
 
 // Run prints the server's parts and their state.
-func (c *HealthCommand) Run(ctx context.Context, con *setup.Console) error {
+func (c *HealthCommand) Run(ctx context.Context, con *cli.Console) error {
 	if c.Timeout <= 0 {
 		return term.UsageErrorf("give a time such as 3s", "--timeout must be above 0")
 	}
@@ -51,7 +51,7 @@ func (c *HealthCommand) Run(ctx context.Context, con *setup.Console) error {
 		return err
 	}
 	err = con.Print(c.JSON, r, func() { con.Out.Printf("%s: %s\n", server, r.summary()) })
-	return cmp.Or(err, setup.ExitBadUnless(r.Ready))
+	return cmp.Or(err, cli.ExitBadUnless(r.Ready))
 }
 
 func (r Readiness) summary() string {

@@ -11,9 +11,9 @@ import (
 	"syscall"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/validators/script"
@@ -50,14 +50,14 @@ type MCPCommand struct {
 	Principal   string   `name:"principal" placeholder:"ID" help:"The client's name in the record, without a colon except in the prefix local:. Default: local: and the role."`
 	reviewFlags
 	toolFlags
-	setup.SystemFlags
+	cli.SystemFlags
 }
 
 // Run serves until stdin or ctx ends.
-func (c *MCPCommand) Run(ctx context.Context, con *setup.Console) error {
+func (c *MCPCommand) Run(ctx context.Context, con *cli.Console) error {
 	ignoreClientExit()
-	setup.HideSecrets()
-	principal, err := setup.AgentPrincipal(c.Role, c.Principal)
+	cli.HideSecrets()
+	principal, err := cli.AgentPrincipal(c.Role, c.Principal)
 	if err != nil {
 		return err
 	}
@@ -69,21 +69,21 @@ func (c *MCPCommand) Run(ctx context.Context, con *setup.Console) error {
 		err = nil // stopped by a signal, perhaps during startup
 	}
 	sys.Extensions().Close() // before CloseInTime: connections to other servers may take seconds to save their state
-	return errors.Join(err, setup.CloseInTime(con.Log, sys.Close))
+	return errors.Join(err, cli.CloseInTime(con.Log, sys.Close))
 }
 
-func (c *MCPCommand) open(ctx context.Context, con *setup.Console) (*setup.System, error) {
+func (c *MCPCommand) open(ctx context.Context, con *cli.Console) (*cli.System, error) {
 	if err := c.checkReviews(); err != nil {
 		return nil, err
 	}
 	if c.Store == gavel.Memory && c.Reviews && !c.Elicit {
 		con.Log.Info("reviews cannot be decided: no other process can open a store in memory", "hint", "set --store to a file, or refuse such moves with --no-reviews")
 	}
-	return c.OpenEquipped(ctx, con, setup.SystemOptions{Serves: true, Reviews: c.Reviews, ClientReviews: c.Elicit})
+	return c.OpenEquipped(ctx, con, cli.SystemOptions{Serves: true, Reviews: c.Reviews, ClientReviews: c.Elicit})
 }
 
-func (c *MCPCommand) serve(ctx context.Context, con *setup.Console, sys *setup.System, principal engine.Principal) error {
-	if err := setup.LoadCurrentDefinitions(ctx, con, vettedDefiner{sys.Engine, sys.Extensions()}, c.Definitions); err != nil {
+func (c *MCPCommand) serve(ctx context.Context, con *cli.Console, sys *cli.System, principal engine.Principal) error {
+	if err := cli.LoadCurrentDefinitions(ctx, con, vettedDefiner{sys.Engine, sys.Extensions()}, c.Definitions); err != nil {
 		return err
 	}
 	useTokens(sys, sys.Tokens)
@@ -105,9 +105,9 @@ func (c *MCPCommand) serve(ctx context.Context, con *setup.Console, sys *setup.S
 	defer sys.Extensions().Run(ctx)()
 	defer resetQuarantineOnHangup(con.Log, sys.Pool)()
 	configured := NewConfigWatch(con.Log, c.Config, services.Watch(sys.Extensions())...)
-	defer setup.RunEvery(ctx, pollInterval, pollInterval, func(ctx context.Context) { configured.Look(ctx, false) })()
+	defer cli.RunEvery(ctx, pollInterval, pollInterval, func(ctx context.Context) { configured.Look(ctx, false) })()
 	con.Log.Info("serving MCP", "store", sys.Location.String(), "principal", principal.ID, "role", string(principal.Role),
-		"version", setup.ReadBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.Model.ListNames(), ", "))
+		"version", cli.ReadBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.Model.ListNames(), ", "))
 	defer func() { con.Log.Info("ended", "store", sys.Location.String()) }()
 	if err := sys.ServeStdio(ctx, c.tools(), principal, con.In, con.RawOut); err != nil && !errors.Is(err, context.Canceled) {
 		return term.UnknownErrorf("", "the connection failed: %w", err)
@@ -149,7 +149,7 @@ func onHangup(f func()) (stop func()) {
 }
 
 // warnMissing logs once what definitions require and the configuration lacks.
-func warnMissing(ctx context.Context, log *slog.Logger, sys *setup.System) error {
+func warnMissing(ctx context.Context, log *slog.Logger, sys *cli.System) error {
 	stored, err := sys.Store.Definitions(ctx)
 	if err != nil {
 		return term.UnknownErrorf("", "cannot read the store: %w", err)

@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/listen"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -23,7 +23,7 @@ import (
 // Servers has the commands whose flags cover all settings. Parsing the flags of the other commands would take longer
 // than most commands run.
 type Servers struct {
-	setup.LogFlags
+	cli.LogFlags
 
 	MCP   MCPCommand `cmd:"" name:"mcp"`
 	Serve Command    `cmd:""`
@@ -40,17 +40,17 @@ type Command struct {
 	rateFlags
 	quotaFlags
 	telemetryFlags
-	setup.SystemFlags
+	cli.SystemFlags
 }
 
 // Run serves until ctx ends.
-func (c *Command) Run(ctx context.Context, con *setup.Console) error {
-	setup.HideSecrets()
+func (c *Command) Run(ctx context.Context, con *cli.Console) error {
+	cli.HideSecrets()
 	if err := c.check(ctx); err != nil {
 		return err
 	}
-	sys, err := c.OpenEquipped(ctx, con, setup.SystemOptions{
-		Serves: true, Reviews: c.Reviews, ClientReviews: c.Elicit, Quotas: c.quotas(), Meter: &setup.Meter{},
+	sys, err := c.OpenEquipped(ctx, con, cli.SystemOptions{
+		Serves: true, Reviews: c.Reviews, ClientReviews: c.Elicit, Quotas: c.quotas(), Meter: &cli.Meter{},
 	})
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (c *Command) Run(ctx context.Context, con *setup.Console) error {
 		err = nil // stopped by a signal during startup
 	}
 	sys.Extensions().Close() // before CloseInTime: connections to other servers may take seconds to save their state
-	return errors.Join(err, setup.CloseInTime(con.Log, sys.Close))
+	return errors.Join(err, cli.CloseInTime(con.Log, sys.Close))
 }
 
 func (c *Command) check(ctx context.Context) error {
@@ -68,8 +68,8 @@ func (c *Command) check(ctx context.Context) error {
 }
 
 // serve answers until ctx ends, and returns once requests in progress are finished.
-func (c *Command) serve(ctx context.Context, con *setup.Console, sys *setup.System) (err error) {
-	watch := setup.NewDefinitionWatch(vettedDefiner{sys.Engine, sys.Extensions()}, con.Log, c.Definitions)
+func (c *Command) serve(ctx context.Context, con *cli.Console, sys *cli.System) (err error) {
+	watch := cli.NewDefinitionWatch(vettedDefiner{sys.Engine, sys.Extensions()}, con.Log, c.Definitions)
 	if err := watch.Start(ctx); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (c *Command) serve(ctx context.Context, con *setup.Console, sys *setup.Syst
 	defer newReloader(con, c, r, known, watch, services.Watch(sys.Extensions())...).run(ctx)()
 	if log := cmp.Or(con.Errors, con.Log); log.Enabled(ctx, slog.LevelInfo) {
 		log.Info("serving", "address", server.URL(), "store", sys.Location.String(), "auth", c.Auth, "tls", c.TLSCert != "",
-			"version", setup.ReadBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.Model.ListNames(), ", "))
+			"version", cli.ReadBuild().Version, "definitions", strings.Join(c.Definitions, ", "), "models", strings.Join(sys.Model.ListNames(), ", "))
 	} else {
 		con.Err.Printf("gavel: serving %s (store %s)\n", server.URL(), sys.Location)
 	}
@@ -152,7 +152,7 @@ func watchTokens(ctx context.Context, log *slog.Logger, who auth.Authenticator) 
 			log.Warn("cannot record the last use of tokens", "error", err)
 		}
 	}
-	end := setup.RunEvery(ctx, recordUseInterval, recordUseInterval, record)
+	end := cli.RunEvery(ctx, recordUseInterval, recordUseInterval, record)
 	return func() {
 		end()
 		record(ctx)
@@ -293,7 +293,7 @@ type expirer interface {
 // watchReviews expires overdue reviews immediately and every minute, until ctx ends or the returned function is
 // called, which waits for it.
 func watchReviews(ctx context.Context, log *slog.Logger, reviews expirer) (stop func()) {
-	return setup.RunEvery(ctx, 0, expireInterval, func(ctx context.Context) {
+	return cli.RunEvery(ctx, 0, expireInterval, func(ctx context.Context) {
 		n, err := reviews.ExpireReviews(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:

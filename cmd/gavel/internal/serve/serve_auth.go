@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/rest/client"
@@ -33,12 +33,12 @@ const (
 
 type authFlags struct {
 	Auth string `name:"auth" enum:"token,none" default:"token" placeholder:"HOW" help:"How to identify callers: token (the default; see gavel token), or none: every caller is the local agent, on a loopback address only."`
-	setup.TokensFlag
+	cli.TokensFlag
 }
 
 // open creates the authenticator, and the first tokens at a first start on loopback. others reports that callers
 // without a token of this store can also be identified.
-func (f authFlags) open(con *setup.Console, sys *setup.System, at net.Addr, others bool) (auth.Authenticator, error) {
+func (f authFlags) open(con *cli.Console, sys *cli.System, at net.Addr, others bool) (auth.Authenticator, error) {
 	tcp, ok := at.(*net.TCPAddr)
 	loopback := ok && tcp.IP.IsLoopback()
 	if f.Auth == authNone {
@@ -71,12 +71,12 @@ func (f authFlags) open(con *setup.Console, sys *setup.System, at net.Addr, othe
 }
 
 // areShared reports whether the tokens are in the database of the store.
-func (f authFlags) areShared(sys *setup.System) bool {
+func (f authFlags) areShared(sys *cli.System) bool {
 	return sys.Location.IsDatabase() && f.Tokens == ""
 }
 
 // tokensOpener returns a function that opens the store's tokens; nil if callers need none.
-func (f authFlags) tokensOpener(sys *setup.System) func() (*auth.Tokens, error) {
+func (f authFlags) tokensOpener(sys *cli.System) func() (*auth.Tokens, error) {
 	switch {
 	case f.Auth == authNone:
 		return nil
@@ -99,7 +99,7 @@ func (f authFlags) tokensOpener(sys *setup.System) func() (*auth.Tokens, error) 
 // createFirstTokens creates a token for an operator and one for an agent, and writes them to files, because printed tokens
 // end up in logs. For a store in memory, which has no place for files, it shows them on a terminal. The tokens act as
 // the principals of this machine, so that instances that gavel mcp began can continue here.
-func createFirstTokens(con *setup.Console, tokens *auth.Tokens, store string) error {
+func createFirstTokens(con *cli.Console, tokens *auth.Tokens, store string) error {
 	if store == gavel.Memory && !con.Err.IsTerminal() {
 		return term.UsageErrorf("use --auth none; or create a token first (gavel token create NAME --out FILE --tokens TOKENS) and give --tokens TOKENS here too",
 			"no client could authenticate: the tokens of a store in memory are shown only on a terminal")
@@ -157,7 +157,7 @@ func (f issuerFlags) base(r *http.Request) string {
 }
 
 // issuersFor returns the issuers in the configuration file; how is the value of --auth.
-func issuersFor(f setup.ConfigFlag, how string) ([]auth.Issuer, error) {
+func issuersFor(f cli.ConfigFlag, how string) ([]auth.Issuer, error) {
 	if f.Config == "" {
 		return nil, nil
 	}

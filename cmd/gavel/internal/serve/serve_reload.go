@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -20,14 +20,14 @@ const pollInterval = time.Second
 
 // reloader applies changes to the configuration and the definitions to a running server.
 type reloader struct {
-	con        *setup.Console
+	con        *cli.Console
 	routes     *routes
 	callers    *callers
-	watch      *setup.DefinitionWatch
+	watch      *cli.DefinitionWatch
 	configured *ConfigWatch
 
 	mu           sync.Mutex // protects the fields below
-	current      []setup.EffectiveSetting
+	current      []cli.EffectiveSetting
 	issuers      string          // the text of the section auth
 	evidence     string          // the text of the section evidence
 	path         string          // of the configuration file, "" for none
@@ -39,7 +39,7 @@ func ListReloadables() map[string]func(r *reloader, c *Servers) {
 	quotas := func(r *reloader, c *Servers) { r.routes.sys.Engine.SetQuotas(c.Serve.quotas()) }
 	rate := func(r *reloader, c *Servers) { r.routes.setRate(c.Serve.rateFlags) }
 	return map[string]func(*reloader, *Servers){
-		"logLevel":    func(r *reloader, c *Servers) { r.con.Level.Set(setup.LogLevel(c.LogLevel)) },
+		"logLevel":    func(r *reloader, c *Servers) { r.con.Level.Set(cli.LogLevel(c.LogLevel)) },
 		"definitions": func(r *reloader, c *Servers) { r.watch.Patterns = c.Serve.Definitions },
 		"serve.rate":  rate, "serve.rateBurst": rate,
 		"quotas.definitions": quotas, "quotas.instances": quotas, "quotas.bytes": quotas, "quotas.shared": quotas, "quotas.workerTime": quotas, "quotas.modelTokens": quotas,
@@ -47,7 +47,7 @@ func ListReloadables() map[string]func(r *reloader, c *Servers) {
 	}
 }
 
-func newReloader(con *setup.Console, c *Command, r *routes, known *callers, watch *setup.DefinitionWatch, more ...*ConfigPart) *reloader {
+func newReloader(con *cli.Console, c *Command, r *routes, known *callers, watch *cli.DefinitionWatch, more ...*ConfigPart) *reloader {
 	l := &reloader{
 		con: con, routes: r, callers: known, watch: watch, path: c.Config,
 		current: slices.Clone(con.Settings.List), needsRestart: map[string]bool{},
@@ -61,7 +61,7 @@ func newReloader(con *setup.Console, c *Command, r *routes, known *callers, watc
 // run checks the files for changes until the returned function is called. SIGHUP makes it check them immediately.
 func (r *reloader) run(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	endLooking := setup.RunEvery(ctx, pollInterval, pollInterval, func(ctx context.Context) { r.poll(ctx, false) })
+	endLooking := cli.RunEvery(ctx, pollInterval, pollInterval, func(ctx context.Context) { r.poll(ctx, false) })
 	endHangups := onHangup(func() {
 		r.poll(ctx, true)
 		r.con.Log.Info("the configuration was read", "cause", "SIGHUP")
@@ -123,7 +123,7 @@ func (r *reloader) prepare(ctx context.Context, next *ConfigChange) (take func()
 }
 
 // apply applies the changed settings that need no restart, and logs the others.
-func (r *reloader) apply(c *Servers, next []setup.EffectiveSetting) {
+func (r *reloader) apply(c *Servers, next []cli.EffectiveSetting) {
 	apply := ListReloadables()
 	for i, e := range next {
 		if i >= len(r.current) || r.current[i].Key != e.Key || reflect.DeepEqual(r.current[i].Value, e.Value) {
@@ -131,7 +131,7 @@ func (r *reloader) apply(c *Servers, next []setup.EffectiveSetting) {
 		}
 		if f := apply[e.Key]; f != nil {
 			f(r, c)
-			r.con.Log.Info("a changed setting is in force", "key", e.Key, "value", setup.FormatValue(e.Value), "was", setup.FormatValue(r.current[i].Value))
+			r.con.Log.Info("a changed setting is in force", "key", e.Key, "value", cli.FormatValue(e.Value), "was", cli.FormatValue(r.current[i].Value))
 			r.current[i] = e
 		} else {
 			r.logNeedsRestart(e.Key, e.Value)

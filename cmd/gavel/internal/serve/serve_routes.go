@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/listen"
 	"github.com/gavel-mcp/gavel/internal/mcp/wire"
 	"github.com/gavel-mcp/gavel/internal/module"
@@ -33,7 +33,7 @@ var healthPaths = []string{"/healthz", "/readyz"}
 // routes are the routes of a server. MCP, REST, the metrics and the routes of modules are mounted here, and
 // nowhere else.
 type routes struct {
-	sys    *setup.System
+	sys    *cli.System
 	log    *slog.Logger
 	flags  *Command
 	health *telemetry.Health
@@ -158,7 +158,7 @@ func requireWatcher(next http.Handler) http.Handler {
 
 // NewHealth returns checks of everything that is needed to decide and to record. definitions returns why a
 // definition file is not in force, or nil.
-func NewHealth(log *slog.Logger, sys *setup.System, definitions func() error) *telemetry.Health {
+func NewHealth(log *slog.Logger, sys *cli.System, definitions func() error) *telemetry.Health {
 	parts := []telemetry.Part{
 		{Name: "store", Check: func(ctx context.Context) error {
 			if _, err := sys.Store.Load(ctx, "wf-readiness"); err != nil && !errors.Is(err, store.ErrNotFound) {

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"log/slog"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/auth"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 )
@@ -17,7 +17,7 @@ import (
 type Services []*module.Service
 
 // openServices creates the services of all modules, with the configuration in force.
-func openServices(ctx context.Context, log *slog.Logger, sys *setup.System, path string) (Services, error) {
+func openServices(ctx context.Context, log *slog.Logger, sys *cli.System, path string) (Services, error) {
 	file, err := module.ConfigFlag{Config: path}.Load()
 	if err != nil {
 		return nil, module.ConfigError(err)
@@ -98,11 +98,11 @@ func checkModules(path string, definitions map[string]*workflow.Definition, log 
 
 // vettedDefiner defines only workflows that no extension rejects.
 type vettedDefiner struct {
-	setup.Definer
+	cli.Definer
 	extensions module.Extensions
 }
 
-// Define implements setup.Definer.
+// Define implements cli.Definer.
 func (v vettedDefiner) Define(ctx context.Context, p engine.Principal, req engine.DefineRequest) (engine.DefineResult, error) {
 	if d, err := workflow.ParseWithFiles(req.Source, req.Document, req.Files); err == nil {
 		if err := v.extensions.Vet(d); err != nil {
@@ -113,7 +113,7 @@ func (v vettedDefiner) Define(ctx context.Context, p engine.Principal, req engin
 }
 
 // useTokens gives the store's tokens to the extension that needs them.
-func useTokens(sys *setup.System, tokens func() (*auth.Tokens, error)) {
+func useTokens(sys *cli.System, tokens func() (*auth.Tokens, error)) {
 	if user, ok := module.Find[module.TokenUser](sys.Extensions()); ok {
 		user.UseTokens(tokens)
 	}

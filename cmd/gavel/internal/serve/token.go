@@ -8,10 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/setup"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -31,11 +30,11 @@ type tokenCreateCmd struct {
 	Expires   string `name:"expires" placeholder:"WHEN" help:"When it expires: a time such as 2027-01-31T00:00:00Z, or a duration such as 30d or 12h. Default: never."`
 	Out       string `name:"out" placeholder:"FILE" help:"Write the token to this file, which only you can read, instead of the terminal."`
 	JSON      bool   `name:"json" help:"Print JSON."`
-	setup.TokensFlag
-	setup.StoreFlag
+	cli.TokensFlag
+	cli.StoreFlag
 }
 
-func (c *tokenCreateCmd) Run(ctx context.Context, con *setup.Console) (err error) {
+func (c *tokenCreateCmd) Run(ctx context.Context, con *cli.Console) (err error) {
 	ends, err := parseExpiry(c.Expires, time.Now())
 	if err != nil {
 		return err
@@ -43,7 +42,7 @@ func (c *tokenCreateCmd) Run(ctx context.Context, con *setup.Console) (err error
 	if c.Out == "" && !con.Out.IsTerminal() {
 		return term.UsageErrorf("write it to a file that only you can read: --out FILE", "a token is shown only on a terminal, and stdout is not one")
 	}
-	tokens, release, err := setup.TokensAt(ctx, con, c.TokensFlag, c.StoreFlag, true)
+	tokens, release, err := cli.TokensAt(ctx, con, c.TokensFlag, c.StoreFlag, true)
 	if err != nil {
 		return err
 	}
@@ -53,13 +52,13 @@ func (c *tokenCreateCmd) Run(ctx context.Context, con *setup.Console) (err error
 		Events: c.Hooks, Local: c.Hooks != "",
 	})
 	if err != nil {
-		return module.TokenFailure(err)
+		return cli.TokenFailure(err)
 	}
 	shown := struct {
 		Token string `json:"token,omitempty"`
 		File  string `json:"file,omitempty"`
-		setup.TokenView
-	}{bearers[0], c.Out, setup.DescribeToken(made[0])}
+		cli.TokenView
+	}{bearers[0], c.Out, cli.DescribeToken(made[0])}
 	where := "shown only once"
 	if c.Out != "" {
 		if err := auth.WriteSecret(c.Out, bearers[0]); err != nil {
@@ -100,23 +99,23 @@ func parseExpiry(text string, now time.Time) (time.Time, error) {
 
 type tokenListCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
-	setup.TokensFlag
-	setup.StoreFlag
+	cli.TokensFlag
+	cli.StoreFlag
 }
 
-func (c *tokenListCmd) Run(ctx context.Context, con *setup.Console) (err error) {
-	tokens, release, err := setup.TokensAt(ctx, con, c.TokensFlag, c.StoreFlag, false)
+func (c *tokenListCmd) Run(ctx context.Context, con *cli.Console) (err error) {
+	tokens, release, err := cli.TokensAt(ctx, con, c.TokensFlag, c.StoreFlag, false)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
 	all, err := tokens.List()
 	if err != nil {
-		return module.TokenFailure(err)
+		return cli.TokenFailure(err)
 	}
-	list := make([]setup.TokenView, len(all))
+	list := make([]cli.TokenView, len(all))
 	for i, t := range all {
-		list[i] = setup.DescribeToken(t)
+		list[i] = cli.DescribeToken(t)
 	}
 	rows := [][]string{{"ID", "NAME", "PRINCIPAL", "ROLE", "WORKFLOWS", "STATUS", "EXPIRES", "LAST USED"}}
 	for _, t := range list {
@@ -139,23 +138,23 @@ type tokenRevokeCmd struct {
 	IDs    []string `arg:"" name:"id" help:"The ids of the tokens, from gavel token list, or their first characters."`
 	Forget bool     `name:"forget" help:"Also remove them from the list. Without it, gavel token list still shows them."`
 	JSON   bool     `name:"json" help:"Print JSON."`
-	setup.TokensFlag
-	setup.StoreFlag
+	cli.TokensFlag
+	cli.StoreFlag
 }
 
-func (c *tokenRevokeCmd) Run(ctx context.Context, con *setup.Console) (err error) {
-	tokens, release, err := setup.TokensAt(ctx, con, c.TokensFlag, c.StoreFlag, false)
+func (c *tokenRevokeCmd) Run(ctx context.Context, con *cli.Console) (err error) {
+	tokens, release, err := cli.TokensAt(ctx, con, c.TokensFlag, c.StoreFlag, false)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	list := []setup.TokenView{}
+	list := []cli.TokenView{}
 	for _, id := range c.IDs {
 		// A full token contains its id. A user who pastes the token wants it revoked.
 		if parts := strings.SplitN(id, "_", 3); len(parts) == 3 && parts[0] == "gvl" {
 			id = parts[1]
 		}
-		id, err := setup.FindToken(tokens, id)
+		id, err := cli.FindToken(tokens, id)
 		if err != nil {
 			return err
 		}
@@ -164,14 +163,14 @@ func (c *tokenRevokeCmd) Run(ctx context.Context, con *setup.Console) (err error
 			return &term.ExitError{Code: term.ExitUsage, Err: errors.New("there is no token " + id), Hint: "gavel token list shows them"}
 		}
 		if err != nil {
-			return module.TokenFailure(err)
+			return cli.TokenFailure(err)
 		}
 		if c.Forget {
 			if err := tokens.Forget(id); err != nil {
-				return module.TokenFailure(err)
+				return cli.TokenFailure(err)
 			}
 		}
-		list = append(list, setup.DescribeToken(t))
+		list = append(list, cli.DescribeToken(t))
 	}
 	return con.Print(c.JSON, map[string]any{"tokens": list}, func() {})
 }

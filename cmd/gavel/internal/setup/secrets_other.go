@@ -1,6 +1,0 @@
-//go:build !linux
-
-package setup
-
-// HideSecrets does nothing: this system does not support it.
-func HideSecrets() {}

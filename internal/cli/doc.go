@@ -1,0 +1,9 @@
+// Package cli is what the commands of the program share: their flags, the system that they open, and how they print
+// results and errors. Commands of modules use it like the program's own.
+//
+// Promises:
+//   - each command gets its streams in a Console
+//   - each error that leaves it carries an exit code
+//
+// It must never name a module or a command.
+package cli
