@@ -10,7 +10,6 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/cli"
-	"github.com/gavel-mcp/gavel/internal/module"
 )
 
 // hookRulesWorkflow is the workflow that records the approvals.
@@ -61,7 +60,7 @@ func TestServerOfAnAgentHasTheApprovedRules(t *testing.T) {
 			t.Errorf("%s: %s", what, r.text())
 		}
 	}
-	db, err := cli.OpenExistingStore(t.Context(), module.StoreFlags{Store: filepath.Join(dir, ".workflows", "gavel.db")})
+	db, err := cli.OpenExistingStore(t.Context(), cli.StoreFlag{Store: filepath.Join(dir, ".workflows", "gavel.db")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/measure"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/review"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
+	_ "github.com/gavel-mcp/gavel/cmd/gavel/modules" // links the modules
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
@@ -214,7 +215,7 @@ func execute(ctx context.Context, con *cli.Console, args []string, stderr io.Wri
 		options = append(options, kong.Help(printFullHelp))
 	}
 	approved := func(command string, flag func(string) string) (module.Approval, error) {
-		return module.FindApproval(ctx, con.ForModules(), command, flag)
+		return module.FindApproval(ctx, command, flag)
 	}
 	parsed, settings, err := parseWith(&cli.FileSettings{Approved: approved, Unpin: func() {}}, &cmds, rewriteHelp(args), con.Out, con.Err, options...)
 	defer settings.Unpin()
@@ -236,7 +237,7 @@ func execute(ctx context.Context, con *cli.Console, args []string, stderr io.Wri
 		con.Err.Printf("gavel: no command, and stdin is not a terminal: running gavel mcp; gavel --help lists the commands\n")
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
-	return settings.LocateError(parsed, parsed.Run(con, con.ForModules()))
+	return settings.LocateError(parsed, parsed.Run(con))
 }
 
 // newParser returns the parser of the command line.
@@ -284,7 +285,6 @@ func parseWith(settings *cli.FileSettings, cmds any, args []string, stdout, stde
 	case err != nil:
 		return nil, settings, cmp.Or(settings.Err, usageError(err, args))
 	}
-	cli.ApplyShared(parsed)
 	return parsed, settings, errors.Join(settings.Err, settings.LocateError(parsed, checkFlags(parsed, settings)))
 }
 

@@ -67,13 +67,13 @@ func TestPlanted(t *testing.T) {
 		{"a command in another", "cmd/gavel/internal/review/a.go", "package review; import " + module + `cmd/gavel/internal/instance"`, "may not import"},
 		{"a command in what commands share", "internal/cli/a.go", "package setup; import " + module + `cmd/gavel/internal/serve"`, "may not import"},
 		{"what commands share", "cmd/gavel/internal/admin/a.go", "package admin; import " + module + `internal/cli"`, ""},
-		{"the list of modules", "cmd/gavel/modules.go", "package main; import _ " + module + `internal/modules/demo"`, ""},
-		{"a module in the program", "cmd/gavel/a.go", "package main; import " + module + `internal/modules/demo"`, "only cmd/gavel/modules.go names modules"},
+		{"the list of modules", "cmd/gavel/modules/modules.go", "package modules; import _ " + module + `internal/modules/demo"`, ""},
+		{"a module in the program", "cmd/gavel/a.go", "package main; import " + module + `internal/modules/demo"`, "only cmd/gavel/modules/modules.go names modules"},
 		{"a module in a test of the program", "cmd/gavel/a_test.go", "package main; import " + module + `internal/modules/demo"`, ""},
-		{"a module in the core", "engine/a.go", "package engine; import " + module + `internal/modules/demo"`, "only cmd/gavel/modules.go names modules"},
-		{"a module in a test of the core", "engine/a_test.go", "package engine; import " + module + `internal/modules/demo"`, "only cmd/gavel/modules.go names modules"},
-		{"a module in the registry", "internal/module/a.go", "package module; import " + module + `internal/modules/demo"`, "only cmd/gavel/modules.go names modules"},
-		{"a module in another", "internal/modules/demo/a.go", "package demo; import " + module + `internal/modules/other"`, "only cmd/gavel/modules.go names modules"},
+		{"a module in the core", "engine/a.go", "package engine; import " + module + `internal/modules/demo"`, "only cmd/gavel/modules/modules.go names modules"},
+		{"a module in a test of the core", "engine/a_test.go", "package engine; import " + module + `internal/modules/demo"`, "only cmd/gavel/modules/modules.go names modules"},
+		{"a module in the registry", "internal/module/a.go", "package module; import " + module + `internal/modules/demo"`, "only cmd/gavel/modules/modules.go names modules"},
+		{"a module in another", "internal/modules/demo/a.go", "package demo; import " + module + `internal/modules/other"`, "only cmd/gavel/modules/modules.go names modules"},
 		{"a module on a face", "internal/modules/demo/a.go", "package demo; import " + module + `internal/rest"`, "internal/modules/demo may not import internal/rest"},
 
 		{"door", "validators/script/worker/a.go", `package worker; import "github.com/dop251/goja/parser"`, ""},
@@ -143,7 +143,11 @@ func TestPlanted(t *testing.T) {
 func TestEveryRowBites(t *testing.T) {
 	t.Parallel()
 	breaches := func(p archtest.Package, imp string) int {
-		return len(archtest.Check(archtest.File{Path: p.Path + "/modules.go", Package: p.Path, Imports: []string{imp}}))
+		file := p.Path + "/modules.go"
+		if p.Path == "cmd/gavel" { // its tests may name modules, and its row lists them
+			file = "cmd/gavel/modules/modules.go"
+		}
+		return len(archtest.Check(archtest.File{Path: file, Package: p.Path, Imports: []string{imp}}))
 	}
 	for _, p := range archtest.Packages {
 		for _, d := range archtest.Doors {

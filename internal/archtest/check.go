@@ -62,7 +62,7 @@ func Check(f File) []string {
 
 // checkOwn checks an import of a package of this module.
 func checkOwn(f File, law Package, rel string) []string {
-	if module := moduleOf(rel); module != "" && module != moduleOf(f.Package) && f.Path != moduleList && !(f.Test && f.Package == path.Dir(moduleList)) {
+	if module := moduleOf(rel); module != "" && module != moduleOf(f.Package) && f.Path != moduleList && !(f.Test && f.Package == programFolder) {
 		return []string{fmt.Sprintf("%s: imports %s, a module: only %s names modules, so that each can be removed", f.Path, rel, moduleList)}
 	}
 	if rel == f.Package || rel == Ground || slices.Contains(law.May, rel) {

@@ -7,6 +7,7 @@
 package archtest
 
 import (
+	"path"
 	"slices"
 )
 
@@ -72,7 +73,10 @@ var calls = []string{"internal/gate", "internal/upstream"}
 const moduleFolder = "internal/modules/"
 
 // moduleList is the only file outside of the modules, except tests, that may name them.
-const moduleList = "cmd/gavel/modules.go"
+const moduleList = "cmd/gavel/modules/modules.go"
+
+// programFolder is the program, whose tests may name modules.
+const programFolder = "cmd/gavel"
 
 // modules are the packages that moduleList names.
 var modules = []string{"internal/modules/chain", "internal/modules/demo", "internal/modules/gateway", "internal/modules/hook", "internal/modules/measure", "internal/modules/postgres", "internal/modules/webhook"}
@@ -182,22 +186,22 @@ var Packages = []Package{
 	{Path: "internal/cli", May: program},
 
 	// Modules may import the core, but neither faces nor one another; checkOwn checks that too.
-	{Path: "internal/modules/chain", May: slices.Concat(below5, []string{"engine/store/driver", "internal/auth", "internal/config", "internal/fairshare", "internal/gate", "internal/module", "internal/operation", "internal/telemetry", "internal/term", "internal/upstream"})},
-	{Path: "internal/modules/demo", May: []string{"internal/module", "internal/term", "judge", "engine/workflow", "engine"}},
-	{Path: "internal/modules/gateway", May: slices.Concat(below5, services, calls, []string{"internal/filelock", "internal/mcp/wire", "internal/module", "internal/operation", "internal/term", "internal/modules/gateway/expose", "internal/modules/gateway/foreign"})},
+	{Path: "internal/modules/chain", May: slices.Concat(below5, []string{"internal/cli", "engine/store/driver", "internal/auth", "internal/config", "internal/fairshare", "internal/gate", "internal/module", "internal/operation", "internal/telemetry", "internal/term", "internal/upstream"})},
+	{Path: "internal/modules/demo", May: []string{"internal/cli", "internal/module", "internal/term", "judge", "engine/workflow", "engine"}},
+	{Path: "internal/modules/gateway", May: slices.Concat(below5, services, calls, []string{"internal/cli", "internal/filelock", "internal/mcp/wire", "internal/module", "internal/operation", "internal/term", "internal/modules/gateway/expose", "internal/modules/gateway/foreign"})},
 	{Path: "internal/modules/gateway/expose", May: slices.Concat(below5, []string{"internal/upstream", "internal/operation"})},
 	{Path: "internal/modules/gateway/foreign", May: slices.Concat(below5, services, calls, []string{"internal/mcp/wire"})},
 	{Path: "internal/modules/hook", May: slices.Concat(below5, []string{
-		"engine/store/driver", "internal/auth", "internal/config", "internal/gate", "internal/listen", "internal/module", "internal/modules/hook/agent", "internal/telemetry", "internal/term",
+		"engine/store/driver", "internal/auth", "internal/cli", "internal/config", "internal/gate", "internal/listen", "internal/module", "internal/modules/hook/agent", "internal/telemetry", "internal/term",
 	})},
 	{Path: "internal/modules/hook/agent", May: slices.Concat(below5, []string{"internal/gate", "internal/shell"})},
-	{Path: "internal/modules/measure", May: slices.Concat(below5, []string{"internal/module", "internal/term", "internal/modules/measure/compare", "internal/modules/measure/label", "internal/modules/measure/report", "internal/modules/measure/tune"})},
+	{Path: "internal/modules/measure", May: slices.Concat(below5, []string{"internal/cli", "internal/module", "internal/term", "internal/modules/measure/compare", "internal/modules/measure/label", "internal/modules/measure/report", "internal/modules/measure/tune"})},
 	{Path: "internal/modules/measure/compare", May: []string{"internal/term", "judge", "judge/eval"}},
 	{Path: "internal/modules/measure/report", May: []string{"judge", "judge/eval", "internal/modules/measure/compare"}},
 	{Path: "internal/modules/measure/label", May: []string{"judge", "judge/eval"}},
 	{Path: "internal/modules/measure/tune", May: []string{"judge", "judge/eval"}},
 	{Path: "internal/modules/postgres", May: slices.Concat(tableDriver, []string{"engine/store/driver", "internal/module"})},
-	{Path: "internal/modules/webhook", May: slices.Concat(below5, []string{"internal/module", "internal/config", "internal/telemetry", "internal/term", "internal/modules/webhook/export"})},
+	{Path: "internal/modules/webhook", May: slices.Concat(below5, []string{"internal/cli", "internal/module", "internal/config", "internal/telemetry", "internal/term", "internal/modules/webhook/export"})},
 	{Path: "internal/modules/webhook/endpoint", May: []string{"internal/egress"}},
 	{Path: "internal/modules/webhook/export", May: slices.Concat(below5, []string{"internal/config", "internal/egress", "internal/evidence", "internal/modules/webhook/endpoint"})},
 
@@ -211,8 +215,9 @@ var Packages = []Package{
 	{Path: "cmd/gavel/internal/measure", May: append(program, "internal/cli")},
 	{Path: "cmd/gavel/internal/review", May: append(program, "internal/cli")},
 	{Path: "cmd/gavel/internal/serve", May: append(program, "internal/cli")},
+	{Path: path.Dir(moduleList), May: modules},
 	// Only tests of the command import upstream and packages below modules.
-	{Path: "cmd/gavel", May: slices.Concat(program, commands, modules, []string{"internal/upstream", "cmd/gavel/internal/earlyworker", "internal/modules/hook/agent", "internal/modules/measure/compare", "internal/modules/measure/report"})},
+	{Path: "cmd/gavel", May: slices.Concat(program, commands, modules, []string{"internal/upstream", "cmd/gavel/internal/earlyworker", "internal/modules/hook/agent", "internal/modules/measure/compare", "internal/modules/measure/report", path.Dir(moduleList)})},
 }
 
 // Doors lists the heavy dependencies and who may import them. .golangci.yml repeats it for editors, and a test keeps

@@ -12,8 +12,19 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// ConfigFlag is the --config flag of every command that judges, or that inspects what a judgement needs.
-type ConfigFlag module.ConfigFlag
+// ConfigFlag is the flag of every command that reads the configuration file.
+type ConfigFlag struct {
+	Config string `name:"config" placeholder:"FILE" help:"Configuration file (YAML or JSON): settings, sources of evidence, upstreams, gates, issuers. See gavel config."`
+}
+
+// Load reads the file. It returns nil if none is configured.
+func (f ConfigFlag) Load() (*config.File, error) {
+	if f.Config == "" {
+		return nil, nil //nolint:nilnil // a nil file has no sections
+	}
+	file, err := config.Load(f.Config)
+	return file, module.ConfigError(err)
+}
 
 // Open opens the sources in the configuration file; nil without a file. It fetches nothing, and logs warnings about
 // sources that would fail now.
@@ -40,7 +51,7 @@ func (f ConfigFlag) OpenAlone(ctx context.Context, log *slog.Logger) (manager *e
 	file, err := config.Load(f.Config)
 	var modules module.Extensions
 	if err == nil {
-		modules, err = module.Extend(ctx, module.Setup{File: file, OnDemand: true, Watcher: thisProgram(), Version: ReadBuild().Version, Log: log})
+		modules, err = module.Extend(ctx, module.Setup{File: file, OnDemand: true, Watcher: ThisProgram(), Version: ReadBuild().Version, Log: log})
 	}
 	if err != nil {
 		manager.Close()
@@ -54,13 +65,13 @@ func (f ConfigFlag) OpenAlone(ctx context.Context, log *slog.Logger) (manager *e
 
 // OpenEvidence opens the evidence sources of a configuration file.
 func OpenEvidence(path string) (*gavel.Fetcher, error) {
-	declared, err := gavel.OpenFetcher(path, gavel.FetcherConfig{Watcher: thisProgram()})
+	declared, err := gavel.OpenFetcher(path, gavel.FetcherConfig{Watcher: ThisProgram()})
 	return declared, module.ConfigError(err)
 }
 
-// thisProgram returns the path of the running program; "" if it is unknown. On Linux it uses the kernel's link, which
+// ThisProgram returns the path of the running program; "" if it is unknown. On Linux it uses the kernel's link, which
 // is correct even after an upgrade.
-func thisProgram() string {
+func ThisProgram() string {
 	const self = "/proc/self/exe"
 	if _, err := os.Stat(self); err == nil {
 		return self

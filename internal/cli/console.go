@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -14,83 +13,24 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
-	"github.com/gavel-mcp/gavel/internal/operation"
-	"github.com/gavel-mcp/gavel/internal/rest/client"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
-	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
-// ForModules returns the console for commands of modules.
-func (con *Console) ForModules() *module.Console {
-	definitions := NewDefinitionCache()
-	c := &module.Console{
-		In: con.In, Out: con.Out, Err: con.Err, Log: con.Log, Env: WithoutSettings(os.Environ()), Version: ReadBuild().Version,
-		HistoryTables: historyTables, Open: con.openStore, Look: OpenExistingStore, Make: con.openOrCreateStore, OpenToJudge: con.openToJudge,
-		List: func(asJSON bool, result any, rows [][]string, none string) error {
-			return con.PrintList(asJSON, result, rows, none, "")
-		},
-		FindDefinition: func(file string, ref json.RawMessage) (*workflow.Definition, eval.Criteria, error) {
-			d := definitions.Find(file, ref)
-			return d.Definition, d.Criteria, d.Err
-		},
-		Page: con.PrintList, Converse: con.Converse, Failure: OperationFailure, Object: ReadJSONArgument, Watcher: thisProgram(), HideSecrets: HideSecrets, Args: con.Args,
-		Place: func(ctx context.Context, flags module.Asking) (operation.Caller, func(), error) {
-			f, _ := flags.(*askingFlags)
-			return f.TargetFlags.Open(ctx, con, openWithModules)
-		},
-		FindUser: FindReviewer, FindAgent: AgentPrincipal, ListMistakes: ListMistakes, Places: listPlaces, ReadDefinitions: readDefinitions,
-		CheckConfig: func(path string) error {
-			_, err := con.CheckConfig(path)
-			return err
-		},
-		Define: func(ctx context.Context, to *engine.Engine, all module.Definitions) error {
-			return defineParsed(ctx, con.Log, to, all)
-		},
-		Connect: func(j module.Judging) (module.Server, error) {
-			flags, _ := j.(*judgingFlags)
-			return flags.connect(strings.NewReader(""))
-		},
-		ConnectWith: func(server, token string) (module.Server, error) {
-			c, err := client.New(client.Config{Server: server, Token: token})
-			if err != nil {
-				return nil, term.UsageErrorf("", "--server: %w", err)
-			}
-			return c, nil
-		},
-		ReadToken: func(file string) (string, error) { return serverFlags{TokenFile: file}.token(strings.NewReader("")) },
-		Tokens: func(ctx context.Context, f module.TokensFlag, store module.StoreFlags) (*auth.Tokens, func() error, error) {
-			return TokensAt(ctx, con, TokensFlag(f), storeFlagOf(store), false)
-		},
+// Approval returns the approval that applies to the command; nil if the files are used as they are.
+func (con *Console) Approval() module.Approval {
+	if con.Settings == nil {
+		return nil
 	}
-	if con.Settings != nil {
-		c.Approval = con.Settings.approval
-	}
-	return c
+	return con.Settings.approval
 }
 
-// Place implements module.Judging.
-func (f *judgingFlags) Place() module.Place {
-	return module.Place{Server: f.Server, StoreFlags: f.StoreFlag.forModules(), Definitions: f.Definitions}
-}
-
-func (f StoreFlag) forModules() module.StoreFlags {
-	return module.StoreFlags{ConfigFlag: module.ConfigFlag(f.ConfigFlag), Store: f.Store, StoreKey: f.StoreKey}
-}
-
-func storeFlagOf(f module.StoreFlags) StoreFlag {
-	return StoreFlag{ConfigFlag: ConfigFlag(f.ConfigFlag), Store: f.Store, StoreKey: f.StoreKey}
-}
-
-// listPlaces returns the store and the definition patterns that a configuration file names, resolved relative to
+// ListPlaces returns the store and the definition patterns that a configuration file names, resolved relative to
 // it. Other keys are checked by the code that reads them.
-func listPlaces(file *config.File) (store string, definitions []string) {
+func ListPlaces(file *config.File) (store string, definitions []string) {
 	values, _ := file.Values([]config.Setting{{Key: config.KeyDefinitions, Form: config.List}})
 	definitions = values[config.KeyDefinitions].List
 	for i, pattern := range definitions {
@@ -99,8 +39,8 @@ func listPlaces(file *config.File) (store string, definitions []string) {
 	return locatePath(file.Dir(), file.Text(config.KeyStore)), definitions
 }
 
-// readDefinitions parses the definitions that match patterns.
-func readDefinitions(patterns []string) (module.Definitions, error) {
+// ReadDefinitions parses the definitions that match patterns.
+func ReadDefinitions(patterns []string) (module.Definitions, error) {
 	all, problems := module.Definitions{}, []error(nil)
 	for _, pattern := range patterns {
 		files, err := DefinitionFiles([]string{pattern})
@@ -118,28 +58,15 @@ func readDefinitions(patterns []string) (module.Definitions, error) {
 	return all, errors.Join(problems...)
 }
 
-// openStore opens an existing store for a module's command.
-func (con *Console) openStore(ctx context.Context, flags module.StoreFlags, write bool) (*module.Opened, error) {
-	open := OpenForReading
-	if write {
-		open = OpenForWriting
-	}
-	sys, err := open(ctx, con, storeFlagOf(flags))
-	if err != nil {
-		return nil, err
-	}
-	return &module.Opened{Engine: sys.Engine, Store: sys.Store, Close: sys.Close}, nil
-}
-
 // OpenExistingStore opens an existing store for reading. It returns nil for a store in memory, and if no store file
 // has content.
-func OpenExistingStore(ctx context.Context, flags module.StoreFlags) (store.Store, error) {
+func OpenExistingStore(ctx context.Context, flags StoreFlag) (store.Store, error) {
 	if flags.Store == gavel.Memory {
 		return nil, nil //nolint:nilnil // nil means that there is no store
 	}
 	place := StoreLocation{Path: flags.Store}
 	if !place.IsDatabase() {
-		places := storeFlagOf(flags).Candidates()
+		places := flags.Candidates()
 		at := slices.IndexFunc(places, func(path string) bool {
 			info, err := os.Stat(path)
 			return err == nil && info.Mode().IsRegular() && info.Size() > 0
@@ -153,33 +80,13 @@ func OpenExistingStore(ctx context.Context, flags module.StoreFlags) (store.Stor
 	return db, err
 }
 
-// openOrCreateStore opens a store, creating it if necessary.
-func (con *Console) openOrCreateStore(ctx context.Context, flags module.StoreFlags) (*module.Opened, error) {
-	at, err := storeFlagOf(flags).Locate(con.Log, true)
+// OpenOrCreateStore opens a store, creating it if necessary. Moves that need a person are parked for review.
+func OpenOrCreateStore(ctx context.Context, con *Console, flags StoreFlag) (*System, error) {
+	at, err := flags.Locate(con.Log, true)
 	if err != nil {
 		return nil, err
 	}
-	sys, err := OpenSystem(ctx, con.Log, at, SystemOptions{Reviews: true})
-	if err != nil {
-		return nil, err
-	}
-	return &module.Opened{Engine: sys.Engine, Store: sys.Store, Close: sys.Close}, nil
-}
-
-// openToJudge opens a store with its model and sources. It creates a missing store unless there are leftovers of a
-// lost one.
-func (con *Console) openToJudge(ctx context.Context, j module.Judging) (*module.Opened, error) {
-	flags, _ := j.(*judgingFlags)
-	if places := flags.Candidates(); len(places) > 0 && flags.Store != gavel.Memory { // databases have no paths
-		if err := checkNotLost(places[0]); err != nil {
-			return nil, err
-		}
-	}
-	sys, err := flags.openSystem(ctx, con, true)
-	if err != nil {
-		return nil, err
-	}
-	return &module.Opened{Engine: sys.Engine, Store: sys.Store, Close: func() error { return CloseInTime(con.Log, sys.Close) }}, nil
+	return OpenSystem(ctx, con.Log, at, SystemOptions{Reviews: true})
 }
 
 // LogFlags configure the log.

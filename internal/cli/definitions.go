@@ -111,14 +111,14 @@ func loadDefinitions(ctx context.Context, log *slog.Logger, eng Definer, pattern
 // otherwise those that match patterns.
 func LoadCurrentDefinitions(ctx context.Context, con *Console, to Definer, patterns []string) error {
 	if a := con.Settings.approval; a != nil {
-		return defineParsed(ctx, con.Log, to, a.Definitions(con.ForModules(), patterns))
+		return DefineParsed(ctx, con.Log, to, a.Definitions(con.Log, patterns))
 	}
 	return loadDefinitions(ctx, con.Log, to, patterns)
 }
 
-// defineParsed registers parsed definitions as the operator's. Each document already includes its referenced
+// DefineParsed registers parsed definitions as the operator's. Each document already includes its referenced
 // files.
-func defineParsed(ctx context.Context, log *slog.Logger, to Definer, all module.Definitions) error {
+func DefineParsed(ctx context.Context, log *slog.Logger, to Definer, all module.Definitions) error {
 	return defineFiles(ctx, log, to, slices.Sorted(maps.Keys(all)), func(file string) (engine.DefineRequest, error) {
 		return engine.DefineRequest{Source: file, Document: all[file].Document}, nil
 	}, map[string]string{})

@@ -121,6 +121,19 @@ func (f *ModelFlags) Open(log *slog.Logger) (*Model, error) {
 	return m, nil
 }
 
+// OpenAsker creates the client of the configured models, for requests other than judgements. The asker is nil if no
+// model is configured.
+func (f *ModelFlags) OpenAsker(log *slog.Logger) (asker judge.Asker, names []string, end func(), err error) {
+	model, err := f.Open(log)
+	if err != nil || model == nil {
+		return nil, nil, func() {}, err
+	}
+	if _, err := model.Layer(nil); err != nil {
+		return nil, nil, nil, errors.Join(err, model.Close())
+	}
+	return model.asker, model.ListNames(), func() { _ = model.Close() }, nil
+}
+
 // openCalibrations returns nil if no calibrations are configured.
 func (f *ModelFlags) openCalibrations() (*judge.Calibrations, error) {
 	if f.Calibration == "" {

@@ -31,7 +31,7 @@ func (c *OperationCommand) Run(ctx context.Context, con *Console) error {
 	local := OpenForWriting
 	switch {
 	case c.spec.Operation.Service != "":
-		local = openWithModules
+		local = OpenWithModules
 	case c.spec.Operation.Routes[0].Reads():
 		local = OpenForReading
 	}
@@ -41,7 +41,7 @@ func (c *OperationCommand) Run(ctx context.Context, con *Console) error {
 // JudgedCommand is an OperationCommand whose operation asks the judge.
 type JudgedCommand struct {
 	PerformFlags
-	judgingFlags
+	JudgingFlags
 }
 
 // Run performs the operation and prints its result.

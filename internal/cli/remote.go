@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -60,7 +61,7 @@ func (f *TargetFlags) AfterApply(ctx *kong.Context) error { //nolint:unparam // 
 // Open returns a caller for the selected server or store, and a function that closes it. local opens the store.
 func (f TargetFlags) Open(ctx context.Context, con *Console, local func(context.Context, *Console, StoreFlag) (*System, error)) (operation.Caller, func(), error) {
 	if f.Server != "" {
-		c, err := f.connect(con.In)
+		c, err := f.Connect(con.In)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -118,8 +119,8 @@ func ExitBadUnless(ok bool) error {
 	return term.ErrBad
 }
 
-// connect returns a client of the server. It opens no connection yet.
-func (f TargetFlags) connect(stdin io.Reader) (*client.Client, error) {
+// Connect returns a client of the server. It opens no connection yet.
+func (f TargetFlags) Connect(stdin io.Reader) (*client.Client, error) {
 	if f.Store != "" {
 		return nil, term.UsageErrorf("give only one; also check the environment for GAVEL_SERVER", "--server and --store were both given")
 	}
@@ -160,3 +161,25 @@ func (f serverFlags) token(stdin io.Reader) (string, error) {
 // FormatFlags returns the flags that select the same server or store on another command line: those that were typed.
 // Variables and the configuration file apply there anyway.
 func (f TargetFlags) FormatFlags() string { return f.typed }
+
+// LocalConfig returns the configuration file of a store on this machine; "" for a server.
+func (f TargetFlags) LocalConfig() string {
+	if f.Server != "" {
+		return ""
+	}
+	return f.Config
+}
+
+// ReadToken reads the token in a file.
+func ReadToken(file string) (string, error) {
+	return serverFlags{TokenFile: file}.token(strings.NewReader(""))
+}
+
+// NewClient returns a client of a server that presents a token.
+func NewClient(server, token string) (*client.Client, error) {
+	c, err := client.New(client.Config{Server: server, Token: token})
+	if err != nil {
+		return nil, term.UsageErrorf("", "--server: %w", err)
+	}
+	return c, nil
+}

@@ -78,8 +78,8 @@ func ListFetched(decisions []engine.HistoryEntry) (all []FetchedFor) {
 	return all
 }
 
-// historyTables returns the tables that show a history.
-func historyTables(h engine.HistoryResult) [][][]string {
+// HistoryTables returns the tables that show a history.
+func HistoryTables(h engine.HistoryResult) [][][]string {
 	tables := [][][]string{DecisionRows(h.Decisions)}
 	if fetched := ListFetched(h.Decisions); len(fetched) > 0 {
 		tables = append(tables, FetchedRows(fetched))

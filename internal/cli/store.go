@@ -23,7 +23,7 @@ const (
 	storeFolder = ".workflows"
 )
 
-// StoreFlag is module.StoreFlags with methods.
+// StoreFlag holds the flags of a command that opens a store.
 type StoreFlag struct {
 	ConfigFlag
 	Store    string `name:"store" placeholder:"PATH" help:"Store file, the URL of a PostgreSQL database, or \"memory\" for none. Default: ./.workflows/gavel.db, or in your data directory if the working directory is not writable."`

@@ -108,7 +108,7 @@ func (s *System) Close() error {
 // configure adds the equipment to the configuration of a system.
 func (e SystemOptions) configure(cfg gavel.Config) gavel.Config {
 	cfg.NoReviews, cfg.Version = !e.Reviews, ReadBuild().Version
-	cfg.File, cfg.OnDemand, cfg.Watcher = e.File, !e.Serves, thisProgram()
+	cfg.File, cfg.OnDemand, cfg.Watcher = e.File, !e.Serves, ThisProgram()
 	if e.Sources != nil {
 		cfg.Fetcher = e.Sources
 	}

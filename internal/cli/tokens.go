@@ -9,12 +9,13 @@ import (
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/auth"
-	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// TokensFlag selects the file of tokens.
-type TokensFlag module.TokensFlag
+// TokensFlag is the flag of every command that opens tokens.
+type TokensFlag struct {
+	Tokens string `name:"tokens" placeholder:"FILE" help:"The file of tokens. Default: gavel.tokens next to the store; a database keeps its own."`
+}
 
 // Path returns the tokens file; "" for a store in memory, whose tokens end with it.
 func (f TokensFlag) Path(store string) string {

@@ -3,6 +3,7 @@ package module
 import (
 	"context"
 	"io"
+	"log/slog"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
@@ -35,17 +36,17 @@ type Approval interface {
 	// Text returns the approved text of the configuration file.
 	Text() []byte
 	// Definitions returns the definitions matching patterns that are unchanged since their approval.
-	Definitions(con *Console, patterns []string) Definitions
+	Definitions(log *slog.Logger, patterns []string) Definitions
 }
 
 // FindApproval returns the approval that applies to a command. It is nil if no module has one; then the files are
-// used as they are. flag returns the value of a command's flag. The console has no log yet.
-func FindApproval(ctx context.Context, con *Console, command string, flag func(name string) string) (Approval, error) {
+// used as they are. flag returns the value of a command's flag.
+func FindApproval(ctx context.Context, command string, flag func(name string) string) (Approval, error) {
 	for _, m := range modules {
 		if m.Approved == nil {
 			continue
 		}
-		if a, err := m.Approved(ctx, con, command, flag); a != nil || err != nil {
+		if a, err := m.Approved(ctx, command, flag); a != nil || err != nil {
 			return a, err
 		}
 	}
@@ -54,23 +55,3 @@ func FindApproval(ctx context.Context, con *Console, command string, flag func(n
 
 // Definitions maps the absolute paths of files to their parsed definitions.
 type Definitions map[string]*workflow.Definition
-
-// Judging holds the flags of a command that judges moves, by a server or over a store with the configured model and
-// sources. The program sets fields of this type that are tagged embed.
-type Judging interface {
-	Place() Place
-}
-
-// Place holds the values of Judging flags.
-type Place struct {
-	Server string // "" for the store
-	StoreFlags
-	Definitions []string // patterns
-}
-
-// Server is a client of a gavel server.
-type Server interface {
-	// Post returns the body of a successful response. Error responses are returned as errors.
-	Post(ctx context.Context, path string, body []byte) ([]byte, error)
-	Close()
-}

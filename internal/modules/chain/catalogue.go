@@ -170,7 +170,7 @@ func readChains(file *config.File, models []string) (*chainSection, error) {
 		return nil, err
 	}
 	section := &chainSection{Settings: settings, byName: map[string]*Definition{}, warnings: map[string][]string{}, issuers: namesOfIssuers(file)}
-	options := LintOptions{Servers: listPinned(declared, pins), Writer: settings.Writer, Models: models, Now: time.Now(), Flags: configFlagText(module.ConfigFlag{Config: path})}
+	options := LintOptions{Servers: listPinned(declared, pins), Writer: settings.Writer, Models: models, Now: time.Now(), Flags: configFlagText(cli.ConfigFlag{Config: path})}
 	from := map[string]string{}
 	var wrong []string
 	for _, name := range files {

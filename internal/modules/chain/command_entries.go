@@ -5,7 +5,7 @@ import (
 	"context"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -38,7 +38,7 @@ func (c *chains) warnEntries(ctx context.Context) error {
 
 type cancelEntryCommand struct {
 	Instance string `arg:"" name:"instance" help:"The waiting instance."`
-	module.StoreFlags
+	cli.StoreFlag
 }
 
 func (cancelEntryCommand) Help() string {
@@ -54,15 +54,15 @@ Exit codes: 0 freed, 1 it does not wait for a chain that never ran, 2 wrong usag
 find out.`
 }
 
-func (c *cancelEntryCommand) Run(ctx context.Context, con *module.Console) error {
-	sys, err := con.Open(ctx, c.StoreFlags, true)
+func (c *cancelEntryCommand) Run(ctx context.Context, con *cli.Console) error {
+	sys, err := cli.OpenForWriting(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = sys.Close() }() // committed writes are durable
 	name, err := CancelEntry(ctx, EntryLog{sys.Engine, sys.Store}, localOperator, c.Instance)
 	if err != nil {
-		return con.Failure(err)
+		return cli.OperationFailure(err)
 	}
 	con.Out.Printf("%s no longer waits for the chain %s\n", c.Instance, name)
 	return nil

@@ -25,7 +25,7 @@ import (
 // callFlags select what a chain may call.
 type callFlags struct {
 	Repeatable []string `name:"repeatable" placeholder:"SERVER/TOOL" sep:"none" help:"A tool that may be called again if the answer was lost, in addition to those in the configuration. Repeat for several."`
-	module.ConfigFlag
+	cli.ConfigFlag
 	settings *Settings // the section chains of the configuration, or nil
 }
 
@@ -35,7 +35,7 @@ func (f callFlags) isRepeatable(server, tool string) bool {
 
 // openServers opens the upstreams of the configuration file. Without a file there are none, and the pinned
 // items are unknown.
-func (f *callFlags) openServers(con *module.Console) (*upstream.Manager, map[string]ServerItems, error) {
+func (f *callFlags) openServers(con *cli.Console) (*upstream.Manager, map[string]ServerItems, error) {
 	file, err := f.Load()
 	if err != nil || file == nil {
 		return nil, nil, err
@@ -47,7 +47,7 @@ func (f *callFlags) openServers(con *module.Console) (*upstream.Manager, map[str
 	if err != nil {
 		return nil, nil, module.ConfigError(err)
 	}
-	opts := upstream.Options{Watcher: con.Watcher, Version: con.Version}
+	opts := upstream.Options{Watcher: cli.ThisProgram(), Version: cli.ReadBuild().Version}
 	if opts.Gates, err = gate.ParseConfig(file.Section(config.SectionGates)); err != nil {
 		return nil, nil, module.ConfigError(err)
 	}
@@ -59,12 +59,12 @@ func (f *callFlags) openServers(con *module.Console) (*upstream.Manager, map[str
 		return nil, nil, module.ConfigError(err)
 	}
 	items := listPinned(declared, opts.Pins)
-	con.HideSecrets()
+	cli.HideSecrets()
 	return servers, items, nil
 }
 
 // configFlagText returns the flag that repeats the configuration file in a suggested command line.
-func configFlagText(f module.ConfigFlag) string {
+func configFlagText(f cli.ConfigFlag) string {
 	if f.Config == "" {
 		return ""
 	}
@@ -100,7 +100,7 @@ Examples:
 Exit codes: 0 no errors, 1 errors (with --strict also warnings), 2 wrong usage.`
 }
 
-func (c *lintCommand) Run(con *module.Console) error {
+func (c *lintCommand) Run(con *cli.Console) error {
 	files, err := cli.DefinitionFiles(c.Files)
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func (graphCommand) Help() string {
     gavel chain graph check-site.json --format dot | dot -Tsvg > chain.svg`
 }
 
-func (c *graphCommand) Run(con *module.Console) error {
+func (c *graphCommand) Run(con *cli.Console) error {
 	d, err := parseChain(c.File)
 	if err != nil {
 		return parseError(c.File, err)
@@ -162,7 +162,7 @@ type runCommand struct {
 	Answer []string `name:"answer" placeholder:"STEP=ANSWER" sep:"none" help:"What happened to a call whose answer was lost: STEP=happened, STEP=again or STEP=give-up."`
 	JSON   bool     `name:"json" help:"Print JSON."`
 	callFlags
-	Models module.Models `embed:""`
+	Models cli.ModelFlags `embed:""`
 }
 
 func (runCommand) Help() string {
@@ -184,7 +184,7 @@ Examples:
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a call may or may not have been done.`
 }
 
-func (c *runCommand) Run(ctx context.Context, con *module.Console) error {
+func (c *runCommand) Run(ctx context.Context, con *cli.Console) error {
 	if c.ID != "" && c.State == "" {
 		return term.UsageErrorf("give both", "--run needs --state, the file that keeps the runs")
 	}
@@ -200,7 +200,7 @@ func (c *runCommand) Run(ctx context.Context, con *module.Console) error {
 	if items == nil {
 		items = map[string]ServerItems{}
 	}
-	asker, models, end, err := c.Models.Open(con.Log)
+	asker, models, end, err := c.Models.OpenAsker(con.Log)
 	if err != nil {
 		return err
 	}
@@ -247,7 +247,7 @@ func (c *runCommand) Run(ctx context.Context, con *module.Console) error {
 	defer runs.Close()
 	run, err := runs.Start(ctx, StartRequest{Run: c.ID, Definition: d, Input: json.RawMessage(c.Input), Principal: localOperator})
 	if err != nil {
-		return con.Failure(err)
+		return cli.OperationFailure(err)
 	}
 	if err := c.warnChanged(ctx, con, runs, run, d); err != nil {
 		return err
@@ -267,7 +267,7 @@ func (c *runCommand) Run(ctx context.Context, con *module.Console) error {
 }
 
 // warnChanged warns that a run continues with an older definition than the file now contains.
-func (c *runCommand) warnChanged(ctx context.Context, con *module.Console, runs *Runs, run string, d *Definition) error {
+func (c *runCommand) warnChanged(ctx context.Context, con *cli.Console, runs *Runs, run string, d *Definition) error {
 	kept, err := runs.ReadDefinition(ctx, run)
 	if err != nil {
 		return term.UnknownErrorf("", "%w", err)
@@ -279,7 +279,7 @@ func (c *runCommand) warnChanged(ctx context.Context, con *module.Console, runs 
 }
 
 // resumeCommand returns the command line that continues a run.
-func (c *runCommand) resumeCommand(con *module.Console, run string) string {
+func (c *runCommand) resumeCommand(con *cli.Console, run string) string {
 	words := []string{"gavel"}
 	for _, arg := range con.Args {
 		words = append(words, term.ShellWord(arg))
@@ -291,7 +291,7 @@ func (c *runCommand) resumeCommand(con *module.Console, run string) string {
 }
 
 // check rejects chains that cannot work, or that need something this command does not have.
-func (c *runCommand) check(con *module.Console, d *Definition, items map[string]ServerItems, models []string) error {
+func (c *runCommand) check(con *cli.Console, d *Definition, items map[string]ServerItems, models []string) error {
 	var wrong []string
 	for _, issue := range d.Lint(LintOptions{Servers: items, Models: append([]string{}, models...), Writer: c.settings.Writer, Flags: configFlagText(c.ConfigFlag)}) {
 		if issue.Severity == workflow.SeverityError {
@@ -311,7 +311,7 @@ func (c *runCommand) check(con *module.Console, d *Definition, items map[string]
 	return nil
 }
 
-func (c *runCommand) print(con *module.Console, run string, r *Result) error {
+func (c *runCommand) print(con *cli.Console, run string, r *Result) error {
 	err := con.Print(c.JSON, map[string]any{"run": run, "output": r.Output, "error": r.Err}, func() {
 		if raw, err := json.MarshalIndent(r.Output, "", "  "); err == nil && len(r.Output) > 0 {
 			con.Out.Text(string(raw) + "\n")

@@ -5,18 +5,18 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 type startCommand struct {
-	Chain string        `arg:"" name:"chain" help:"The chain's name."`
-	Input string        `name:"input" default:"{}" placeholder:"JSON" help:"Values of variables.input: a JSON object, or @FILE."`
-	ID    string        `name:"run" placeholder:"ID" help:"Your own id for the run: repeating the same command returns that run; another command with this id is refused."`
-	Watch bool          `name:"watch" help:"Show the steps as they end, until the run has ended."`
-	JSON  bool          `name:"json" help:"Print JSON."`
-	Place module.Asking `embed:""`
+	Chain string          `arg:"" name:"chain" help:"The chain's name."`
+	Input string          `name:"input" default:"{}" placeholder:"JSON" help:"Values of variables.input: a JSON object, or @FILE."`
+	ID    string          `name:"run" placeholder:"ID" help:"Your own id for the run: repeating the same command returns that run; another command with this id is refused."`
+	Watch bool            `name:"watch" help:"Show the steps as they end, until the run has ended."`
+	JSON  bool            `name:"json" help:"Print JSON."`
+	Place cli.TargetFlags `embed:""`
 }
 
 func (startCommand) Help() string {
@@ -34,12 +34,12 @@ Exit codes: 0 started, with --watch done; 1 with --watch failed or cancelled, 2 
 3 could not find out.`
 }
 
-func (c *startCommand) Run(ctx context.Context, con *module.Console) error {
-	input, err := con.Object("--input", c.Input)
+func (c *startCommand) Run(ctx context.Context, con *cli.Console) error {
+	input, err := cli.ReadJSONArgument("--input", c.Input)
 	if err != nil {
 		return err
 	}
-	at, done, err := c.Place.Open(ctx, con)
+	at, done, err := c.Place.Open(ctx, con, cli.OpenWithModules)
 	if err != nil {
 		return err
 	}
@@ -47,18 +47,18 @@ func (c *startCommand) Run(ctx context.Context, con *module.Console) error {
 	c.warn(con)
 	run, err := AskStart.Do(ctx, at, StartRun{Chain: c.Chain, Run: c.ID, Input: input})
 	if err != nil {
-		return con.Failure(err)
+		return cli.OperationFailure(err)
 	}
 	if c.Watch {
 		con.Err.Printf("%s\n", run.Run)
-		return watchRun(ctx, con, at, run.Run, c.JSON, c.Place.Again())
+		return watchRun(ctx, con, at, run.Run, c.JSON, c.Place.FormatFlags())
 	}
 	return con.Print(c.JSON, run, func() { con.Out.Printf("%s\n", run.Run) })
 }
 
 // warn prints the lint warnings of the chain if its definition is on this machine. A server logs them instead.
-func (c *startCommand) warn(con *module.Console) {
-	file, err := module.ConfigFlag{Config: c.Place.LocalConfig()}.Load()
+func (c *startCommand) warn(con *cli.Console) {
+	file, err := cli.ConfigFlag{Config: c.Place.LocalConfig()}.Load()
 	if err != nil || file == nil {
 		return
 	}
@@ -72,13 +72,13 @@ func (c *startCommand) warn(con *module.Console) {
 }
 
 type listCommand struct {
-	Chains bool          `name:"chains" help:"List the chains that you can start, instead of runs."`
-	Chain  string        `name:"chain" placeholder:"NAME" help:"Only runs of this chain."`
-	Status string        `name:"status" enum:",queued,running,paused,done,failed,cancelled" default:"" placeholder:"STATUS" help:"Only runs with this status: queued, running, paused, done, failed or cancelled."`
-	Limit  int           `name:"limit" default:"50" placeholder:"N" help:"Maximum number of runs, 1 to 500."`
-	After  string        `name:"after" placeholder:"CURSOR" help:"Continue after an earlier list, with its cursor."`
-	JSON   bool          `name:"json" help:"Print JSON."`
-	Place  module.Asking `embed:""`
+	Chains bool            `name:"chains" help:"List the chains that you can start, instead of runs."`
+	Chain  string          `name:"chain" placeholder:"NAME" help:"Only runs of this chain."`
+	Status string          `name:"status" enum:",queued,running,paused,done,failed,cancelled" default:"" placeholder:"STATUS" help:"Only runs with this status: queued, running, paused, done, failed or cancelled."`
+	Limit  int             `name:"limit" default:"50" placeholder:"N" help:"Maximum number of runs, 1 to 500."`
+	After  string          `name:"after" placeholder:"CURSOR" help:"Continue after an earlier list, with its cursor."`
+	JSON   bool            `name:"json" help:"Print JSON."`
+	Place  cli.TargetFlags `embed:""`
 }
 
 func (listCommand) Help() string {
@@ -90,11 +90,11 @@ func (listCommand) Help() string {
     gavel chain list --json | jq -r '.runs[].run'`
 }
 
-func (c *listCommand) Run(ctx context.Context, con *module.Console) error {
+func (c *listCommand) Run(ctx context.Context, con *cli.Console) error {
 	if c.Limit < 1 {
 		return term.UsageErrorf("", "--limit must be 1 to 500, not %d", c.Limit)
 	}
-	at, done, err := c.Place.Open(ctx, con)
+	at, done, err := c.Place.Open(ctx, con, cli.OpenWithModules)
 	if err != nil {
 		return err
 	}
@@ -102,23 +102,23 @@ func (c *listCommand) Run(ctx context.Context, con *module.Console) error {
 	if c.Chains {
 		all, err := AskChains.Do(ctx, at, operation.Empty{})
 		if err != nil {
-			return con.Failure(err)
+			return cli.OperationFailure(err)
 		}
 		rows := [][]string{{"CHAIN", "STEPS", "DESCRIPTION"}}
 		for _, v := range all.Chains {
 			rows = append(rows, []string{v.Name, fmt.Sprint(v.Steps), term.Truncate(term.OrNone(v.Description), 80)})
 		}
-		return con.Page(c.JSON, all, rows, "no chains", "")
+		return con.PrintList(c.JSON, all, rows, "no chains", "")
 	}
 	page, err := AskRuns.Do(ctx, at, ListRuns{Chain: c.Chain, Status: RunStatus(c.Status), Limit: c.Limit, Cursor: c.After})
 	if err != nil {
-		return con.Failure(err)
+		return cli.OperationFailure(err)
 	}
 	more := page.NextCursor
 	if more != "" {
 		more = "--after " + more
 	}
-	return con.Page(c.JSON, page, runRows(con.Out, page.Runs), "no runs", more, "ACTS FOR")
+	return con.PrintList(c.JSON, page, runRows(con.Out, page.Runs), "no runs", more, "ACTS FOR")
 }
 
 // runRows builds the table of runs.

@@ -1,9 +1,10 @@
 package chain
 
 import (
+	"context"
 	"time"
 
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -38,8 +39,8 @@ func scheduleRow(s *ScheduleView) []string {
 }
 
 // printSchedule prints when a schedule runs next, or the run that was triggered.
-func printSchedule(con *module.Console, res any) {
-	switch s := res.(type) {
+func printSchedule(_ context.Context, con *cli.Console, a cli.Answer) error {
+	switch s := a.Result.(type) {
 	case Tick:
 		con.Out.Printf("%s\n", s.Run)
 	case ScheduleView:
@@ -52,4 +53,5 @@ func printSchedule(con *module.Console, res any) {
 			con.Out.Printf("%s runs next at %s\n", s.Chain, s.Next.Format(time.RFC3339))
 		}
 	}
+	return nil
 }

@@ -9,16 +9,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 type showCommand struct {
-	ID    string        `arg:"" name:"run" help:"The run's id, or the beginning of the id."`
-	Watch bool          `name:"watch" help:"Show the steps as they end, until the run has ended."`
-	JSON  bool          `name:"json" help:"Print JSON."`
-	Place module.Asking `embed:""`
+	ID    string          `arg:"" name:"run" help:"The run's id, or the beginning of the id."`
+	Watch bool            `name:"watch" help:"Show the steps as they end, until the run has ended."`
+	JSON  bool            `name:"json" help:"Print JSON."`
+	Place cli.TargetFlags `embed:""`
 }
 
 func (showCommand) Help() string {
@@ -35,20 +35,20 @@ Exit codes: 0 shown, with --watch done; 1 with --watch failed or cancelled, 2 wr
 3 could not find out.`
 }
 
-func (c *showCommand) Run(ctx context.Context, con *module.Console) error {
-	at, done, err := c.Place.Open(ctx, con)
+func (c *showCommand) Run(ctx context.Context, con *cli.Console) error {
+	at, done, err := c.Place.Open(ctx, con, cli.OpenWithModules)
 	if err != nil {
 		return err
 	}
 	defer done()
 	if c.Watch {
-		return watchRun(ctx, con, at, c.ID, c.JSON, c.Place.Again())
+		return watchRun(ctx, con, at, c.ID, c.JSON, c.Place.FormatFlags())
 	}
 	run, err := AskRun.Do(ctx, at, RunRequest{Run: c.ID})
 	if err != nil {
-		return con.Failure(err)
+		return cli.OperationFailure(err)
 	}
-	return con.Print(c.JSON, run, func() { printRun(con.Out, run, time.Now(), c.Place.Again()) })
+	return con.Print(c.JSON, run, func() { printRun(con.Out, run, time.Now(), c.Place.FormatFlags()) })
 }
 
 // printRun prints everything known about a run; again is appended to suggested commands.
@@ -139,7 +139,7 @@ func printOutput(out *term.Terminal, output json.RawMessage) {
 
 // watchRun prints the steps of a run to standard error as they end, and its output once it has ended. A run
 // that is not done is an error. Once the run has been seen, a request that fails temporarily is repeated.
-func watchRun(ctx context.Context, con *module.Console, at operation.Caller, id string, asJSON bool, again string) error {
+func watchRun(ctx context.Context, con *cli.Console, at operation.Caller, id string, asJSON bool, again string) error {
 	w := runWatch{again: again, at: at, id: id, lines: newStepLines(con.Err), shown: map[string]bool{}}
 	defer w.lines.close()
 	tick := time.NewTicker(watchPoll)
@@ -149,15 +149,15 @@ func watchRun(ctx context.Context, con *module.Console, at operation.Caller, id 
 		switch {
 		case ctx.Err() != nil:
 			return term.UnknownErrorf("watch it again with: gavel chain show "+term.ShellWord(w.id)+" --watch"+again, "interrupted; the run continues")
-		case err != nil && !w.isTemporary(con.Failure(err)):
-			return con.Failure(err)
+		case err != nil && !w.isTemporary(cli.OperationFailure(err)):
+			return cli.OperationFailure(err)
 		case err != nil && !failing:
-			w.lines.printLine("unknown", w.id, "cannot read the run, trying again: "+con.Failure(err).Error())
+			w.lines.printLine("unknown", w.id, "cannot read the run, trying again: "+cli.OperationFailure(err).Error())
 		case err == nil && run.Status.HasEnded():
 			w.lines.close()
 			if asJSON { // with all of its steps
 				if run, err = AskRun.Do(ctx, at, RunRequest{Run: run.Run}); err != nil {
-					return con.Failure(err)
+					return cli.OperationFailure(err)
 				}
 			}
 			return endWatch(con, run, asJSON)
@@ -231,7 +231,7 @@ func (w *runWatch) isTemporary(err error) bool {
 	return ok && w.seen && failed.Code == term.ExitUnknown
 }
 
-func endWatch(con *module.Console, run RunView, asJSON bool) error {
+func endWatch(con *cli.Console, run RunView, asJSON bool) error {
 	err := con.Print(asJSON, run, func() {
 		if len(run.Output) > 0 && string(run.Output) != "{}" {
 			_ = con.Out.JSON(run.Output) // the JSON is valid; Terminal keeps a write error

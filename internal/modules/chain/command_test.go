@@ -14,16 +14,14 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // newConsole returns a console for commands that only print.
-func newConsole(out, err io.Writer) *module.Console {
-	return &module.Console{Out: term.New(out), Err: term.New(err), Failure: func(err error, _ ...engine.Code) error {
-		return &term.ExitError{Code: term.ExitUnknown, Err: err}
-	}}
+func newConsole(out, err io.Writer) *cli.Console {
+	return &cli.Console{Out: term.New(out), Err: term.New(err)}
 }
 
 // runAnswers returns its answers in order, each a RunView or an error.

@@ -10,6 +10,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/operation"
@@ -100,21 +101,22 @@ func completeRun(ctx context.Context, at operation.Caller, typed string, most in
 // commands returns the commands gavel chain and gavel schedule.
 func commands() []module.Command {
 	const chain, schedule = "chain", "schedule"
-	below := func(parent, name, help, detail string, op *module.OperationCommand) module.Command {
-		return module.Command{Parent: parent, Name: name, Help: help, Detail: detail, Operation: op}
+	below := func(parent, name, help, detail string, op *cli.OperationSpec) module.Command {
+		return module.Command{Parent: parent, Name: name, Help: help, Detail: detail, New: cli.NewOperationCommand(op)}
 	}
-	change := func(op *operation.Operation, positional ...string) *module.OperationCommand {
-		return &module.OperationCommand{
-			Operation: op, Positional: append([]string{"run"}, positional...), Bad: []engine.Code{engine.CodeInstanceEnded, engine.CodeConflict},
-			Text: func(con *module.Console, res any) {
-				if run, ok := res.(RunView); ok {
+	change := func(op *operation.Operation, positional ...string) *cli.OperationSpec {
+		return &cli.OperationSpec{
+			Operation: op, Positional: append([]string{"run"}, positional...), BadCodes: []engine.Code{engine.CodeInstanceEnded, engine.CodeConflict},
+			Text: func(_ context.Context, con *cli.Console, a cli.Answer) error {
+				if run, ok := a.Result.(RunView); ok {
 					con.Out.Printf("%s is %s\n", run.Run, con.Out.Outcome(string(run.Status)))
 				}
+				return nil
 			},
 		}
 	}
-	reschedule := func(op *operation.Operation) *module.OperationCommand {
-		return &module.OperationCommand{Operation: op, Positional: []string{"chain"}, Bad: []engine.Code{engine.CodeConflict}, Text: printSchedule}
+	reschedule := func(op *operation.Operation) *cli.OperationSpec {
+		return &cli.OperationSpec{Operation: op, Positional: []string{"chain"}, BadCodes: []engine.Code{engine.CodeConflict}, Text: printSchedule}
 	}
 	return []module.Command{
 		{Name: chain, Group: "agents", Help: "Run steps across MCP servers, and check their definitions.", Detail: detailOf(chain)},
@@ -131,8 +133,8 @@ func commands() []module.Command {
 		below(chain, "resume", "Continue a paused run.", detailOf("chain resume"), change(AskResume.Operation)),
 		below(chain, "redrive", "Run a failed run again from the step that failed.", detailOf("chain redrive"), change(AskRedrive.Operation)),
 		{Name: schedule, Group: "agents", Help: "Show, pause and trigger the schedules of chains.", Detail: detailOf(schedule)},
-		below(schedule, "list", "List schedules, with the next run and the last tick of each.", detailOf("schedule list"), &module.OperationCommand{
-			Operation: AskSchedules.Operation, Rows: scheduleRows, None: "no chain has a schedule", Spare: []string{"ACTS FOR"},
+		below(schedule, "list", "List schedules, with the next run and the last tick of each.", detailOf("schedule list"), &cli.OperationSpec{
+			Operation: AskSchedules.Operation, Rows: scheduleRows, EmptyText: cli.EmptyText("no chain has a schedule"), OptionalColumns: []string{"ACTS FOR"},
 		}),
 		below(schedule, "pause", "Pause a schedule, so that its ticks start no runs.", detailOf("schedule pause"), reschedule(AskPauseSchedule.Operation)),
 		below(schedule, "resume", "Resume a paused schedule from now on.", detailOf("schedule resume"), reschedule(AskResumeSchedule.Operation)),

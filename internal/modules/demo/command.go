@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -76,7 +77,7 @@ Exit codes: 0 all as it should be, 1 an unexpected answer, 3 no server.`
 
 const demoTimeout = time.Minute
 
-func (c *command) Run(ctx context.Context, con *module.Console) error {
+func (c *command) Run(ctx context.Context, con *cli.Console) error {
 	for _, name := range plays[c.Part].needs {
 		if !module.IsRegistered(name) {
 			return term.UsageErrorf("watch another part", "this gavel is built without the module %s, which the demo %s needs", name, c.Part)
@@ -89,8 +90,8 @@ func (c *command) Run(ctx context.Context, con *module.Console) error {
 		return err
 	}
 	return errors.Join(Play(ctx, Options{
-		Part: c.Part, Store: path, Kept: c.Keep || c.Store != "", JSON: c.JSON, Version: con.Version,
-		Env: con.Env, Out: con.Out, Tables: con.HistoryTables,
+		Part: c.Part, Store: path, Kept: c.Keep || c.Store != "", JSON: c.JSON, Version: cli.ReadBuild().Version,
+		Env: cli.WithoutSettings(os.Environ()), Out: con.Out, Tables: cli.HistoryTables,
 	}), cleanup())
 }
 

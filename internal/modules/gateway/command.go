@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/internal/upstream"
@@ -35,7 +36,7 @@ pinned, or has changed since, is neither listed nor callable.`
 type upstreamFlags struct {
 	Names []string `arg:"" optional:"" name:"upstream" help:"Names of upstreams. Default: all."`
 	JSON  bool     `name:"json" help:"Print JSON."`
-	module.ConfigFlag
+	cli.ConfigFlag
 }
 
 // openedUpstreams are the declared servers with their pins.
@@ -47,7 +48,7 @@ type openedUpstreams struct {
 
 // openUpstreams opens the declared servers. It does not compare pins with the declaration: a command that
 // fixes pins must not fail because of wrong pins.
-func (f upstreamFlags) openUpstreams(con *module.Console) (*openedUpstreams, error) {
+func (f upstreamFlags) openUpstreams(con *cli.Console) (*openedUpstreams, error) {
 	if f.Config == "" {
 		return nil, term.UsageErrorf("give it with --config FILE, or in GAVEL_CONFIG", "upstreams are declared in a configuration file, and none was given")
 	}
@@ -67,7 +68,7 @@ func (f upstreamFlags) openUpstreams(con *module.Console) (*openedUpstreams, err
 	if o.pins, err = upstream.LoadPins(upstream.PinsPath(f.Config)); err != nil {
 		return nil, term.UsageErrorf("", "%w", err)
 	}
-	if o.Manager, err = upstream.Open(declared, upstream.Options{Watcher: con.Watcher, Version: con.Version}); err != nil {
+	if o.Manager, err = upstream.Open(declared, upstream.Options{Watcher: cli.ThisProgram(), Version: cli.ReadBuild().Version}); err != nil {
 		return nil, module.ConfigError(err)
 	}
 	known := o.Upstreams()
@@ -80,7 +81,7 @@ func (f upstreamFlags) openUpstreams(con *module.Console) (*openedUpstreams, err
 	if len(o.names) == 0 {
 		o.names = known
 	}
-	con.HideSecrets()
+	cli.HideSecrets()
 	return o, nil
 }
 
@@ -103,7 +104,7 @@ type pinnedItem struct {
 	Hash     string        `json:"hash"`
 }
 
-func (c *listCommand) Run(con *module.Console) error {
+func (c *listCommand) Run(con *cli.Console) error {
 	o, err := c.openUpstreams(con)
 	if err != nil {
 		return err
@@ -124,7 +125,7 @@ func (c *listCommand) Run(con *module.Console) error {
 	if len(unpinned) > 0 {
 		con.Err.Printf("never pinned, so their items are not listed: %s; pin them with: gavel upstream pin %s%s\n", strings.Join(unpinned, ", "), strings.Join(unpinned, " "), " --config "+term.ShellWord(c.Config))
 	}
-	return con.List(c.JSON, map[string]any{"items": items, "count": len(items), "unpinned": unpinned}, rows, "nothing is pinned in "+upstream.PinsPath(c.Config))
+	return con.PrintList(c.JSON, map[string]any{"items": items, "count": len(items), "unpinned": unpinned}, rows, "nothing is pinned in "+upstream.PinsPath(c.Config), "")
 }
 
 // checkedUpstream is the result of inspecting a server.
@@ -143,7 +144,7 @@ type checkedUpstream struct {
 }
 
 // inspect connects to the servers, and reports which of their items were repaired or left out.
-func (o *openedUpstreams) inspect(ctx context.Context, con *module.Console) []checkedUpstream {
+func (o *openedUpstreams) inspect(ctx context.Context, con *cli.Console) []checkedUpstream {
 	out := make([]checkedUpstream, len(o.names))
 	var asked sync.WaitGroup
 	for i, name := range o.names {
@@ -220,7 +221,7 @@ is clear and left out where it is not; standard error says which.
 Exit codes: 0 pinned, 1 some servers could not be asked and the others are pinned, 2 wrong usage.`
 }
 
-func (c *pinCommand) Run(ctx context.Context, con *module.Console) error {
+func (c *pinCommand) Run(ctx context.Context, con *cli.Console) error {
 	if c.All != (len(c.Names) == 0) {
 		return term.UsageErrorf("", "name the upstreams to pin, or give --all")
 	}
@@ -241,7 +242,7 @@ func (c *pinCommand) Run(ctx context.Context, con *module.Console) error {
 	if err := o.pins.Save(); err != nil {
 		return term.UnknownErrorf("", "%w", err)
 	}
-	err = con.List(c.JSON, map[string]any{"upstreams": checked}, differenceRows(checked), "nothing differs from the pinned items")
+	err = con.PrintList(c.JSON, map[string]any{"upstreams": checked}, differenceRows(checked), "nothing differs from the pinned items", "")
 	return cmp.Or(err, listUnreachable(checked, term.ExitBad))
 }
 
@@ -260,7 +261,7 @@ Exit codes: 0 all is as pinned, 1 something differs, 2 wrong usage, 3 a server c
 asked.`
 }
 
-func (c *diffCommand) Run(ctx context.Context, con *module.Console) error {
+func (c *diffCommand) Run(ctx context.Context, con *cli.Console) error {
 	o, err := c.openUpstreams(con)
 	if err != nil {
 		return err
@@ -282,7 +283,7 @@ func (c *diffCommand) Run(ctx context.Context, con *module.Console) error {
 }
 
 // printChecked prints the results as JSON, or as a table if there are rows below the heading.
-func printChecked(con *module.Console, asJSON bool, checked []checkedUpstream, rows [][]string) error {
+func printChecked(con *cli.Console, asJSON bool, checked []checkedUpstream, rows [][]string) error {
 	switch {
 	case asJSON:
 		return con.Out.JSON(map[string]any{"upstreams": checked}) //nolint:wrapcheck // of the terminal
@@ -293,7 +294,7 @@ func printChecked(con *module.Console, asJSON bool, checked []checkedUpstream, r
 }
 
 // printTexts shows the previous and the current description: it is the text that the model reads.
-func printTexts(con *module.Console, d upstream.Difference) {
+func printTexts(con *cli.Console, d upstream.Difference) {
 	if !slices.Contains(d.Members, "description") {
 		return
 	}
@@ -315,7 +316,7 @@ Examples:
 Exit codes: 0 all answered, 2 wrong usage, 3 a server could not be asked.`
 }
 
-func (c *testCommand) Run(ctx context.Context, con *module.Console) error {
+func (c *testCommand) Run(ctx context.Context, con *cli.Console) error {
 	o, err := c.openUpstreams(con)
 	if err != nil {
 		return err
@@ -350,7 +351,7 @@ Examples:
     gavel upstream import .vscode/mcp.json`
 }
 
-func (c *importCommand) Run(con *module.Console) error {
+func (c *importCommand) Run(con *cli.Console) error {
 	raw, err := os.ReadFile(c.File)
 	if err != nil {
 		return term.UsageErrorf("", "%w", err)

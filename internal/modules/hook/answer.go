@@ -33,7 +33,7 @@ type answerCommand struct {
 	Role      string        `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" section:"mcp" placeholder:"ROLE" help:"The agent's role: agent (default), reviewer, operator or auditor."`
 	Principal string        `name:"principal" section:"mcp" placeholder:"ID" help:"The agent's name in the record, without a colon except after local:. Default: local: and the role."`
 	// The program sets Judging, because the field is tagged embed.
-	Judging module.Judging `embed:""`
+	Judging cli.JudgingFlags `embed:""`
 }
 
 func (answerCommand) Help() string {
@@ -165,12 +165,12 @@ func describe(err error) error {
 	return &engine.Error{Code: engine.CodeUnavailable, Message: agent.EndSentence(message), Hint: agent.EndSentence(f.Hint), Err: err}
 }
 
-func (c *answerCommand) Run(ctx context.Context, con *module.Console) error {
+func (c *answerCommand) Run(ctx context.Context, con *cli.Console) error {
 	adapter, ok := agent.FindAdapter(c.Client)
 	if !ok {
 		return term.UsageErrorf("it is one of "+strings.Join(agent.Clients(), ", "), "there is no client %q", c.Client)
 	}
-	principal, err := con.FindAgent(c.Role, c.Principal)
+	principal, err := cli.AgentPrincipal(c.Role, c.Principal)
 	if err != nil {
 		return err
 	}
@@ -192,16 +192,16 @@ func (c *answerCommand) Run(ctx context.Context, con *module.Console) error {
 	event.Places = agent.FindPlaces(event)
 	answer, done, err := c.answer(ctx, con, adapter, principal, event, input.Bytes())
 	if err != nil {
-		answer = agent.Refuse(event, agent.DescribeFailure(c.Client, describe(con.ListMistakes(err))))
+		answer = agent.Refuse(event, agent.DescribeFailure(c.Client, describe(cli.ListMistakes(err))))
 	}
 	to.set(adapter.Encode(event, answer))
 	return done()
 }
 
 // onFailure returns how to answer an event that cannot be read.
-func (c *answerCommand) onFailure(ctx context.Context, con *module.Console, input []byte) gate.OnFailure {
-	if at := c.Judging.Place(); at.Server == "" {
-		rules, _ := readRules(at.Config) // if they are invalid, the event is denied
+func (c *answerCommand) onFailure(ctx context.Context, con *cli.Console, input []byte) gate.OnFailure {
+	if c.Judging.Server == "" {
+		rules, _ := readRules(c.Judging.Config) // if they are invalid, the event is denied
 		return rules.Hooks.OnFailure
 	}
 	if a, err := c.relay(ctx, con, agent.Event{}, input); err == nil && a.Verdict == agent.Neutral {
@@ -225,23 +225,22 @@ func readEvent(client string, decode func([]byte) (agent.Event, error), from io.
 
 // answer decides in this process, or asks the server if one is configured. Callers must call done, which waits for
 // the decision to finish and closes the store.
-func (c *answerCommand) answer(ctx context.Context, con *module.Console, adapter *agent.Adapter, p engine.Principal, e agent.Event, input []byte) (a agent.Answer, done func() error, err error) {
+func (c *answerCommand) answer(ctx context.Context, con *cli.Console, adapter *agent.Adapter, p engine.Principal, e agent.Event, input []byte) (a agent.Answer, done func() error, err error) {
 	done = func() error { return nil }
 	if e.Phase == agent.PhaseOther {
 		return agent.Answer{Verdict: agent.Neutral}, done, nil
 	}
-	at := c.Judging.Place()
-	if at.Server != "" {
+	if c.Judging.Server != "" {
 		a, err = c.relay(ctx, con, e, input)
 		return a, done, err
 	}
-	rules, err := readRules(at.Config)
+	rules, err := readRules(c.Judging.Config)
 	if err != nil {
 		return a, done, err
 	}
-	var sys *module.Opened
-	approved, _ := con.Approval.(*approval)
-	open := func(ctx context.Context) (_ *module.Opened, err error) {
+	var sys *cli.System
+	approved, _ := con.Approval().(*approval)
+	open := func(ctx context.Context) (_ *cli.System, err error) {
 		if sys == nil {
 			sys, err = c.open(ctx, con, approved)
 		}
@@ -252,14 +251,14 @@ func (c *answerCommand) answer(ctx context.Context, con *module.Console, adapter
 		Engine: func(ctx context.Context) (agent.Engine, error) {
 			sys, err := open(ctx)
 			if err != nil {
-				return nil, describe(con.ListMistakes(err))
+				return nil, describe(cli.ListMistakes(err))
 			}
 			return sys.Engine, nil
 		},
 	})
 	a = decider.Decide(ctx, p, e)
 	if approved != nil && ctx.Err() == nil && acceptsText(adapter, e, a) { // otherwise the next event reports it
-		a = appendText(a, approved.report(ctx, con, open))
+		a = appendText(a, approved.report(ctx, open))
 		if e.Phase == agent.PhaseStart {
 			a = appendText(a, strings.Join(approved.listMissingHooks(), " "))
 		}
@@ -290,8 +289,8 @@ func acceptsText(adapter *agent.Adapter, e agent.Event, a agent.Answer) bool {
 }
 
 // relay lets the server decide.
-func (c *answerCommand) relay(ctx context.Context, con *module.Console, e agent.Event, input []byte) (a agent.Answer, err error) {
-	server, err := con.Connect(c.Judging)
+func (c *answerCommand) relay(ctx context.Context, con *cli.Console, e agent.Event, input []byte) (a agent.Answer, err error) {
+	server, err := c.Judging.Connect(strings.NewReader(""))
 	if err != nil {
 		return a, err
 	}
@@ -305,20 +304,19 @@ func (c *answerCommand) relay(ctx context.Context, con *module.Console, e agent.
 		return a, cli.EngineFailure(err)
 	}
 	if err := json.Unmarshal(body, &a); err != nil || a.Verdict == "" {
-		return a, term.UnknownErrorf("check the address", "%s does not answer like a gavel server", c.Judging.Place().Server)
+		return a, term.UnknownErrorf("check the address", "%s does not answer like a gavel server", c.Judging.Server)
 	}
 	return a, nil
 }
 
 // open opens the store and loads the definitions. It creates the store if there never was one.
-func (c *answerCommand) open(ctx context.Context, con *module.Console, approved *approval) (*module.Opened, error) {
-	at := c.Judging.Place()
-	if at.Store == inMemory {
+func (c *answerCommand) open(ctx context.Context, con *cli.Console, approved *approval) (*cli.System, error) {
+	if c.Judging.Store == inMemory {
 		return nil, term.UsageErrorf("give the path of a store file", "hooks need a store that outlives them")
 	}
-	sys, err := con.OpenToJudge(ctx, c.Judging)
+	sys, err := c.Judging.OpenToJudge(ctx, con)
 	if err == nil {
-		if err = loadChanged(ctx, con, sys, approved, at.Definitions); err != nil {
+		if err = loadChanged(ctx, con, sys, approved, c.Judging.Definitions); err != nil {
 			err = errors.Join(err, sys.Close())
 		}
 	}
@@ -327,8 +325,8 @@ func (c *answerCommand) open(ctx context.Context, con *module.Console, approved 
 
 // loadChanged loads the definitions that differ from the operator's newest stored versions. It skips the others
 // because checking a definition runs its scripts.
-func loadChanged(ctx context.Context, con *module.Console, sys *module.Opened, approved *approval, patterns []string) error {
-	changed, err := approved.load(con, patterns)
+func loadChanged(ctx context.Context, con *cli.Console, sys *cli.System, approved *approval, patterns []string) error {
+	changed, err := approved.load(patterns)
 	if err != nil {
 		return err
 	}
@@ -336,5 +334,5 @@ func loadChanged(ctx context.Context, con *module.Console, sys *module.Opened, a
 		stored, _, err := sys.Engine.LoadDefinition(ctx, operator, engine.RightRead, d.Name, 0)
 		return err == nil && stored.Operator && stored.Hash == d.Hash
 	})
-	return con.Define(ctx, sys.Engine, changed)
+	return cli.DefineParsed(ctx, con.Log, sys.Engine, changed)
 }

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/gate"
-	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -25,7 +25,7 @@ import (
 type doctorCommand struct {
 	Client string `arg:"" optional:"" enum:",claude-code,codex,copilot,cursor,gemini,kiro,opencode" default:"" name:"client" help:"The coding agent; without it, each that has gavel's hooks."`
 	JSON   bool   `name:"json" help:"Print the findings as JSON."`
-	module.StoreFlags
+	cli.StoreFlag
 }
 
 func (doctorCommand) Help() string {
@@ -69,8 +69,8 @@ type probe struct {
 	TookMs   document.Milliseconds `json:"tookMs"`
 }
 
-func (c *doctorCommand) Run(ctx context.Context, con *module.Console) error {
-	if err := findConfig(con, &c.StoreFlags); err != nil {
+func (c *doctorCommand) Run(ctx context.Context, con *cli.Console) error {
+	if err := findConfig(con, &c.StoreFlag); err != nil {
 		return err
 	}
 	project, err := projectFolder()
@@ -83,7 +83,7 @@ func (c *doctorCommand) Run(ctx context.Context, con *module.Console) error {
 			continue
 		}
 		d := &diagnosis{Client: client, Files: []string{}, Probes: []probe{}, Failing: agent.DescribeFailing(client), project: project}
-		if present := d.examine(ctx, con, c.StoreFlags); !present && c.Client == "" {
+		if present := d.examine(ctx, con, c.StoreFlag); !present && c.Client == "" {
 			continue
 		}
 		d.OK = len(d.Problems)+len(d.Unknown) == 0
@@ -111,7 +111,7 @@ func (c *doctorCommand) Run(ctx context.Context, con *module.Console) error {
 	}
 }
 
-func (d *diagnosis) print(con *module.Console) {
+func (d *diagnosis) print(con *cli.Console) {
 	out, denied := con.Out, false
 	out.Printf("%s\n", out.Bold(d.Client))
 	line := func(name string, value any) { out.Printf("  %-9s %v\n", name, value) }
@@ -152,7 +152,7 @@ func (d *diagnosis) unknown(format string, args ...any) {
 
 // examine checks the client's hooks. It returns true if gavel's hooks are installed or might be, or if they were
 // installed when a person last approved the rules.
-func (d *diagnosis) examine(ctx context.Context, con *module.Console, at module.StoreFlags) bool {
+func (d *diagnosis) examine(ctx context.Context, con *cli.Console, at cli.StoreFlag) bool {
 	failOpen := false
 	d.Version, failOpen = findFailOpen(ctx, d.Client)
 	switches := d.compareSettings(failOpen)
@@ -181,7 +181,7 @@ func (d *diagnosis) examine(ctx context.Context, con *module.Console, at module.
 		d.probe(ctx, first, rules.Gates)
 	}
 	if d.Client == "codex" && len(d.own) > 0 {
-		d.checkCodexTrust(ctx, con.Version)
+		d.checkCodexTrust(ctx, cli.ReadBuild().Version)
 	}
 	return true
 }
@@ -226,7 +226,7 @@ func (d *diagnosis) compareSettings(failOpen bool) (switches []string) {
 
 // checkApproval returns the rules that a hook applies, or nil if the hook cannot be probed. It also reports whether
 // hooks of the client were recorded when a person approved the rules.
-func (d *diagnosis) checkApproval(ctx context.Context, con *module.Console, at module.StoreFlags, h agent.InstalledHook) (rules *agent.Rules, recorded bool) {
+func (d *diagnosis) checkApproval(ctx context.Context, con *cli.Console, at cli.StoreFlag, h agent.InstalledHook) (rules *agent.Rules, recorded bool) {
 	if h.Option("server") != "" || at.Config == "" { // a server would record the denial, so no gate is probed
 		rules = &agent.Rules{}
 	}
@@ -234,7 +234,7 @@ func (d *diagnosis) checkApproval(ctx context.Context, con *module.Console, at m
 		return rules, false
 	}
 	again := "gavel hook trust --config " + term.ShellWord(at.Config) + " --store " + term.ShellWord(at.Store)
-	a, err := findApproval(ctx, con, at)
+	a, err := findApproval(ctx, at)
 	switch {
 	case err != nil:
 		d.unknown("cannot read the approved rules: %v", err)
@@ -253,7 +253,7 @@ func (d *diagnosis) checkApproval(ctx context.Context, con *module.Console, at m
 	}
 	if a == nil {
 		d.problem("no rules were ever approved, so the configuration applies as it is, no matter who edits it: %s", again)
-	} else if !a.isCurrent(con) {
+	} else if !a.isCurrent() {
 		d.unknown("the configuration or a definition has changed since it was approved, so the hooks were not tried; the approved version is in force: %s", again)
 		return nil, recorded
 	}

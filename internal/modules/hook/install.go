@@ -21,7 +21,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
-	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/modules/hook/agent"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -44,8 +43,8 @@ gavel answers by the gates on builtin tools and by the section hooks of its conf
 type installFlags struct {
 	Client string `arg:"" enum:"claude-code,codex,copilot,cursor,gemini,kiro,opencode" name:"client" help:"The coding agent: claude-code, codex, copilot, cursor, gemini, kiro or opencode."`
 	Yes    bool   `name:"yes" short:"y" help:"Write without asking."`
-	module.StoreFlags
-	module.TokensFlag
+	cli.StoreFlag
+	cli.TokensFlag
 }
 
 type installCommand struct {
@@ -78,9 +77,9 @@ Exit codes: 0 written, or nothing to change; 1 declined; 2 wrong usage or settin
 cannot be changed; the lines to paste are printed.`
 }
 
-func (c *installCommand) Run(ctx context.Context, con *module.Console) (err error) {
+func (c *installCommand) Run(ctx context.Context, con *cli.Console) (err error) {
 	if c.Server == "" {
-		if err := setStore(&c.StoreFlags); err != nil {
+		if err := setStore(&c.StoreFlag); err != nil {
 			return err
 		}
 	}
@@ -111,7 +110,7 @@ func (c *installCommand) Run(ctx context.Context, con *module.Console) (err erro
 	}
 	var rules *rulesReview
 	if c.Server == "" {
-		if rules, err = openRulesReview(ctx, con, c.StoreFlags); err != nil {
+		if rules, err = openRulesReview(ctx, con, c.StoreFlag); err != nil {
 			return err
 		}
 		defer rules.close()
@@ -140,7 +139,7 @@ func (c *installCommand) Run(ctx context.Context, con *module.Console) (err erro
 		con.Out.Printf("written: %s\n", path)
 	}
 	if rules != nil {
-		who, err := con.FindUser(nil)
+		who, err := cli.FindReviewer(nil)
 		if err == nil {
 			err = rules.approve(ctx, con, who)
 		}
@@ -157,7 +156,7 @@ func (c *installCommand) Run(ctx context.Context, con *module.Console) (err erro
 
 // makeToken creates the token with which the hooks authenticate to the server, unless a token file is given.
 // undo removes it.
-func (c *installCommand) makeToken(ctx context.Context, con *module.Console) (undo func(), err error) {
+func (c *installCommand) makeToken(ctx context.Context, con *cli.Console) (undo func(), err error) {
 	if c.Server == "" || c.TokenFile != "" {
 		return func() {}, nil
 	}
@@ -182,10 +181,10 @@ func newToken(f installFlags, scope agent.Scope, server string) (t hooksToken, e
 	if err != nil {
 		return t, term.UnknownErrorf("", "cannot find the folder: %w", err)
 	}
-	return hooksToken{client: f.Client, server: server, folder: folder, tokens: f.TokensFlag, store: f.StoreFlags}, nil
+	return hooksToken{client: f.Client, server: server, folder: folder, tokens: f.TokensFlag, store: f.StoreFlag}, nil
 }
 
-func (c *installCommand) installation(ctx context.Context, con *module.Console) (in agent.Installation, err error) {
+func (c *installCommand) installation(ctx context.Context, con *cli.Console) (in agent.Installation, err error) {
 	switch {
 	case c.Config == "" && c.Server == "":
 		return in, term.UsageErrorf("give --config FILE, or --server URL", "the hooks need a configuration with gates")
@@ -237,7 +236,7 @@ Exit codes: 0 removed, or nothing to remove; 1 declined; 2 wrong usage or settin
 cannot be changed.`
 }
 
-func (c *uninstallCommand) Run(ctx context.Context, con *module.Console) error {
+func (c *uninstallCommand) Run(ctx context.Context, con *cli.Console) error {
 	for _, scope := range []agent.Scope{agent.ScopeProject, agent.ScopeUser} {
 		if c.Scope != "" && c.Scope != string(scope) {
 			continue
@@ -262,10 +261,10 @@ func (c *uninstallCommand) Run(ctx context.Context, con *module.Console) error {
 			}
 			con.Out.Printf("removed from %s\n", path)
 		}
-		flag := c.StoreFlags
+		flag := c.StoreFlag
 		if own, _ := agent.ReadHooks(c.Client, before); len(own) > 0 { // Uninstall has already parsed them
 			if file := own[0].Option("config"); file != "" && own[0].Option("server") == "" {
-				flag = module.StoreFlags{ConfigFlag: module.ConfigFlag{Config: file}, Store: own[0].Option("store")}
+				flag = cli.StoreFlag{ConfigFlag: cli.ConfigFlag{Config: file}, Store: own[0].Option("store")}
 			}
 			if err := c.removeToken(ctx, con, scope, own[0]); err != nil {
 				return err
@@ -279,13 +278,13 @@ func (c *uninstallCommand) Run(ctx context.Context, con *module.Console) error {
 }
 
 // removeToken removes the token of a hook if gavel hook install created it.
-func (c *uninstallCommand) removeToken(ctx context.Context, con *module.Console, scope agent.Scope, h agent.InstalledHook) error {
+func (c *uninstallCommand) removeToken(ctx context.Context, con *cli.Console, scope agent.Scope, h agent.InstalledHook) error {
 	t, err := newToken(c.installFlags, scope, h.Option("server"))
 	if err != nil {
 		return err
 	}
 	file, _ := t.file()
-	bearer, err := con.ReadToken(file)
+	bearer, err := cli.ReadToken(file)
 	if parts := strings.SplitN(bearer, "_", 3); err == nil && file == h.Option("token-file") && len(parts) == 3 {
 		t.forget(ctx, con, file, parts[1])
 	}
@@ -293,18 +292,18 @@ func (c *uninstallCommand) removeToken(ctx context.Context, con *module.Console,
 }
 
 // forget removes the hooks of a settings file from the record of installed hooks.
-func (c *uninstallCommand) forget(ctx context.Context, con *module.Console, path string, flag module.StoreFlags) error {
+func (c *uninstallCommand) forget(ctx context.Context, con *cli.Console, path string, flag cli.StoreFlag) error {
 	if err := findConfig(con, &flag); err != nil || flag.Config == "" {
 		return err
 	}
-	a, err := findApproval(ctx, con, flag)
+	a, err := findApproval(ctx, flag)
 	if err != nil || a == nil || !a.record(recordedHooks{Client: c.Client, File: path}) {
 		return err
 	}
 	if err := confirm(con, c.Yes, "Forget that they were installed?"); err != nil {
 		return err
 	}
-	sys, err := con.Open(ctx, flag, true)
+	sys, err := cli.OpenForWriting(ctx, con, flag)
 	if err != nil {
 		return err
 	}
@@ -313,7 +312,7 @@ func (c *uninstallCommand) forget(ctx context.Context, con *module.Console, path
 }
 
 // findConfig fills in unset flags: the project's gavel.yaml as the configuration, and the store that it names.
-func findConfig(con *module.Console, f *module.StoreFlags) error {
+func findConfig(con *cli.Console, f *cli.StoreFlag) error {
 	project, err := projectFolder()
 	if err != nil {
 		return err
@@ -324,7 +323,7 @@ func findConfig(con *module.Console, f *module.StoreFlags) error {
 		}
 	}
 	if file, err := config.Load(f.Config); err == nil && f.Store == "" {
-		f.Store, _ = con.Places(file)
+		f.Store, _ = cli.ListPlaces(file)
 	}
 	return setStore(f)
 }
@@ -335,7 +334,7 @@ func showDiff(path string, before, after []byte) string {
 	return text
 }
 
-func printDiff(con *module.Console, path string, before, after []byte) {
+func printDiff(con *cli.Console, path string, before, after []byte) {
 	con.Out.Text(showDiff(path, before, after))
 }
 

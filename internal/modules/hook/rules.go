@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/module"
@@ -21,7 +22,7 @@ func readRules(path string) (r agent.Rules, err error) {
 	if path == "" {
 		return r, term.UsageErrorf("give --config FILE, or --server URL", "there is no configuration")
 	}
-	file, err := module.ConfigFlag{Config: path}.Load()
+	file, err := cli.ConfigFlag{Config: path}.Load()
 	if err != nil {
 		return r, err
 	}

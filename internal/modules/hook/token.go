@@ -14,7 +14,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/cli"
-	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
@@ -26,13 +25,13 @@ type hooksToken struct {
 	client, server string
 	folder         string // the token is valid for sessions in it
 	principal      string // the agent's
-	tokens         module.TokensFlag
-	store          module.StoreFlags
+	tokens         cli.TokensFlag
+	store          cli.StoreFlag
 }
 
 // createToken creates a token and returns the file that holds it, or "" if the server needs none. It keeps an existing
 // file whose token works. It fails if the server's tokens are not on this machine. undo removes a new token.
-func createToken(ctx context.Context, con *module.Console, t hooksToken) (file string, undo func(), err error) {
+func createToken(ctx context.Context, con *cli.Console, t hooksToken) (file string, undo func(), err error) {
 	undo = func() {}
 	switch err := t.verify(ctx, con, ""); {
 	case err == nil: // --auth none
@@ -44,10 +43,10 @@ func createToken(ctx context.Context, con *module.Console, t hooksToken) (file s
 	if file, err = t.file(); err != nil {
 		return "", undo, term.UsageErrorf("give --token-file FILE", "cannot find a folder for the token: %w", err)
 	}
-	if kept, err := con.ReadToken(file); err == nil && !isCredentialRefused(t.verify(ctx, con, kept)) {
+	if kept, err := cli.ReadToken(file); err == nil && !isCredentialRefused(t.verify(ctx, con, kept)) {
 		return file, undo, nil
 	}
-	tokens, release, err := con.Tokens(ctx, t.tokens, t.store)
+	tokens, release, err := cli.TokensAt(ctx, con, t.tokens, t.store, false)
 	if err != nil {
 		return "", undo, t.askOperator(err)
 	}
@@ -68,9 +67,9 @@ func createToken(ctx context.Context, con *module.Console, t hooksToken) (file s
 }
 
 // forget deletes a token that will not be used, and its file.
-func (t hooksToken) forget(ctx context.Context, con *module.Console, file, id string) {
+func (t hooksToken) forget(ctx context.Context, con *cli.Console, file, id string) {
 	_ = os.Remove(file) // useless without its entry
-	tokens, release, err := con.Tokens(ctx, t.tokens, t.store)
+	tokens, release, err := cli.TokensAt(ctx, con, t.tokens, t.store, false)
 	if err == nil {
 		err = errors.Join(tokens.Forget(id), release())
 	}
@@ -80,8 +79,8 @@ func (t hooksToken) forget(ctx context.Context, con *module.Console, file, id st
 }
 
 // verify posts an invalid event. It returns nil if the server accepts the token, that is, if it rejects only the event.
-func (t hooksToken) verify(ctx context.Context, con *module.Console, bearer string) error {
-	c, err := con.ConnectWith(t.server, bearer)
+func (t hooksToken) verify(ctx context.Context, con *cli.Console, bearer string) error {
+	c, err := cli.NewClient(t.server, bearer)
 	if err != nil {
 		return err
 	}

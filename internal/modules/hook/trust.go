@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -109,12 +110,12 @@ func rulesSubject(path string) string {
 }
 
 // findApproval reads the approval of the configuration file of flag, or returns nil if there is none. It writes nothing.
-func findApproval(ctx context.Context, con *module.Console, flag module.StoreFlags) (*approval, error) {
+func findApproval(ctx context.Context, flag cli.StoreFlag) (*approval, error) {
 	path, err := cli.LocateFile(flag.Config)
 	if err != nil {
 		return nil, err
 	}
-	db, err := con.Look(ctx, flag)
+	db, err := cli.OpenExistingStore(ctx, flag)
 	if db == nil || err != nil {
 		return nil, err
 	}
@@ -142,7 +143,7 @@ type ruleFiles struct {
 
 // readRuleFiles reads a configuration file and its definitions. If it fails, the result holds the parts that it could
 // read.
-func readRuleFiles(con *module.Console, path string) (ruleFiles, error) {
+func readRuleFiles(path string) (ruleFiles, error) {
 	text, err := config.Read(path)
 	r := ruleFiles{path: path, approvedRules: approvedRules{Config: string(text), Files: map[string]string{path: digestFile(text)}}}
 	if err != nil {
@@ -155,8 +156,8 @@ func readRuleFiles(con *module.Console, path string) (ruleFiles, error) {
 	if _, err := parseRules(file); err != nil {
 		return r, err
 	}
-	_, patterns := con.Places(file)
-	r.definitions, err = con.ReadDefinitions(patterns)
+	_, patterns := cli.ListPlaces(file)
+	r.definitions, err = cli.ReadDefinitions(patterns)
 	for name, d := range r.definitions {
 		r.Files[name] = d.Hash
 	}
@@ -164,25 +165,25 @@ func readRuleFiles(con *module.Console, path string) (ruleFiles, error) {
 }
 
 // isCurrent reports whether all files are unchanged since their approval.
-func (a *approval) isCurrent(con *module.Console) bool {
-	now, err := readRuleFiles(con, a.path)
+func (a *approval) isCurrent() bool {
+	now, err := readRuleFiles(a.path)
 	return err == nil && now.digest() == a.digest()
 }
 
 // load reads the definitions that may be loaded as the operator's: those that are unchanged since a person approved
 // them. If a is nil, it returns all of them, and an invalid one is an error.
-func (a *approval) load(con *module.Console, patterns []string) (module.Definitions, error) {
+func (a *approval) load(patterns []string) (module.Definitions, error) {
 	if a == nil {
-		return con.ReadDefinitions(patterns)
+		return cli.ReadDefinitions(patterns)
 	}
-	all, _, _ := a.read(con, patterns)
+	all, _, _ := a.read(patterns)
 	return all, nil
 }
 
 // read returns the definitions that are unchanged since their approval, and the number of changed ones. The error is
 // about those that could not be read; the others are returned anyway.
-func (a *approval) read(con *module.Console, patterns []string) (approved module.Definitions, changed int, err error) {
-	approved, err = con.ReadDefinitions(patterns)
+func (a *approval) read(patterns []string) (approved module.Definitions, changed int, err error) {
+	approved, err = cli.ReadDefinitions(patterns)
 	all := len(approved)
 	maps.DeleteFunc(approved, func(name string, d *workflow.Definition) bool { return a.Files[name] != d.Hash })
 	return approved, all - len(approved), err
@@ -192,26 +193,26 @@ func (a *approval) read(con *module.Console, patterns []string) (approved module
 func (a *approval) Text() []byte { return []byte(a.Config) }
 
 // Definitions implements [module.Approval].
-func (a *approval) Definitions(con *module.Console, patterns []string) module.Definitions {
-	approved, changed, err := a.read(con, patterns)
-	if changed > 0 || err != nil || !a.isCurrent(con) {
-		con.Log.Warn("the configuration or a definition has changed since a person approved it; the approved version is in force", "config", a.path, "hint", "gavel hook trust --config "+term.ShellWord(a.path))
+func (a *approval) Definitions(log *slog.Logger, patterns []string) module.Definitions {
+	approved, changed, err := a.read(patterns)
+	if changed > 0 || err != nil || !a.isCurrent() {
+		log.Warn("the configuration or a definition has changed since a person approved it; the approved version is in force", "config", a.path, "hint", "gavel hook trust --config "+term.ShellWord(a.path))
 	}
 	return approved
 }
 
 // loadApproval returns the approval for a command that answers an agent from a store, or nil for any other command.
-func loadApproval(ctx context.Context, con *module.Console, command string, flag func(name string) string) (module.Approval, error) {
+func loadApproval(ctx context.Context, command string, flag func(name string) string) (module.Approval, error) {
 	if flag("server") != "" || !slices.Contains([]string{"hook answer", "mcp"}, command) {
 		return nil, nil //nolint:nilnil // the approval does not apply
 	}
-	at := module.StoreFlags{ConfigFlag: module.ConfigFlag{Config: flag("config")}, Store: flag("store"), StoreKey: flag("store-key")}
+	at := cli.StoreFlag{ConfigFlag: cli.ConfigFlag{Config: flag("config")}, Store: flag("store"), StoreKey: flag("store-key")}
 	if at.Store == "" {
 		if file, err := at.Load(); err == nil {
-			at.Store, _ = con.Places(file)
+			at.Store, _ = cli.ListPlaces(file)
 		}
 	}
-	a, err := findApproval(ctx, con, at)
+	a, err := findApproval(ctx, at)
 	if a == nil { // return a nil interface, not one that holds a nil pointer
 		return nil, err
 	}
@@ -220,8 +221,8 @@ func loadApproval(ctx context.Context, con *module.Console, command string, flag
 
 // report describes what changed since a person approved the rules and opens a review of the change. The approved rules
 // stay in force. Each change is reported once: without a new one, report returns "".
-func (a *approval) report(ctx context.Context, con *module.Console, open func(context.Context) (*module.Opened, error)) string {
-	now, problem := readRuleFiles(con, a.path)
+func (a *approval) report(ctx context.Context, open func(context.Context) (*cli.System, error)) string {
+	now, problem := readRuleFiles(a.path)
 	noticed := now.digest()
 	switch {
 	case problem != nil:
@@ -293,7 +294,7 @@ func (r approvedRules) listMissingHooks() (missing []string) {
 	return missing
 }
 
-func advanceRules(ctx context.Context, sys *module.Opened, by engine.Principal, req engine.AdvanceRequest, data any) (engine.AdvanceResult, error) {
+func advanceRules(ctx context.Context, sys *cli.System, by engine.Principal, req engine.AdvanceRequest, data any) (engine.AdvanceResult, error) {
 	raw, err := document.Marshal(data)
 	if err != nil {
 		return engine.AdvanceResult{}, err
@@ -303,11 +304,11 @@ func advanceRules(ctx context.Context, sys *module.Opened, by engine.Principal, 
 }
 
 // approve puts in force the rules that the person by has seen, and loads the definitions as the operator's.
-func (r *rulesReview) approve(ctx context.Context, con *module.Console, by engine.Principal) error {
+func (r *rulesReview) approve(ctx context.Context, con *cli.Console, by engine.Principal) error {
 	if err := r.open(ctx, con); err != nil {
 		return err
 	}
-	if err := con.Define(ctx, r.Engine, r.next.definitions); err != nil {
+	if err := cli.DefineParsed(ctx, con.Log, r.Engine, r.next.definitions); err != nil {
 		return err
 	}
 	if _, err := r.Engine.Define(ctx, operator, engine.DefineRequest{Source: rulesWorkflow, Document: []byte(rulesDefinition)}); err != nil {
@@ -320,7 +321,7 @@ func (r *rulesReview) approve(ctx context.Context, con *module.Console, by engin
 	if r.before != nil {
 		at.Revision = r.before.revision // so that approval fails if another one was given since the person looked
 	}
-	moved, err := advanceRules(ctx, r.Opened, by, engine.AdvanceRequest{ID: at.ID, Action: "approve", ExpectedRevision: &at.Revision}, r.next.approvedRules)
+	moved, err := advanceRules(ctx, r.System, by, engine.AdvanceRequest{ID: at.ID, Action: "approve", ExpectedRevision: &at.Revision}, r.next.approvedRules)
 	switch {
 	case engine.CodeOf(err) == engine.CodeTooLarge:
 		return term.UsageErrorf("move long parts into definitions: those are kept as digests", "the configuration file is too large to be approved: %w", err)
@@ -337,7 +338,7 @@ var agentVariables = []string{"CLAUDECODE", "CODEX_SANDBOX", "CODEX_THREAD_ID", 
 
 // confirm asks a person at a terminal and fails unless the answer is yes. If yes is set, it does not ask. It always
 // fails in the shell of a coding agent.
-func confirm(con *module.Console, yes bool, question string) error {
+func confirm(con *cli.Console, yes bool, question string) error {
 	if at := slices.IndexFunc(agentVariables, func(name string) bool { return os.Getenv(name) != "" }); at >= 0 {
 		return term.UsageErrorf("run it in a terminal of your own", "nothing was written: a coding agent runs this command (%s is set), but only a person may approve its rules", agentVariables[at])
 	}
@@ -359,7 +360,7 @@ func confirm(con *module.Console, yes bool, question string) error {
 type trustCommand struct {
 	Yes       bool    `name:"yes" short:"y" help:"Approve without asking. Refused in the shell of a coding agent."`
 	Principal *string `name:"principal" env:"GAVEL_REVIEWER" placeholder:"ID" help:"Who approves, for the record. Default: local:user: and your name on this machine."`
-	module.StoreFlags
+	cli.StoreFlag
 }
 
 func (trustCommand) Help() string {
@@ -377,18 +378,18 @@ Exit codes: 0 approved, or nothing to approve; 1 declined; 2 wrong usage, or a f
 mistakes; 3 could not find out.`
 }
 
-func (c *trustCommand) Run(ctx context.Context, con *module.Console) error {
+func (c *trustCommand) Run(ctx context.Context, con *cli.Console) error {
 	if c.Config == "" {
 		return term.UsageErrorf("give --config FILE", "there is no configuration")
 	}
-	if err := setStore(&c.StoreFlags); err != nil {
+	if err := setStore(&c.StoreFlag); err != nil {
 		return err
 	}
-	who, err := con.FindUser(c.Principal)
+	who, err := cli.FindReviewer(c.Principal)
 	if err != nil {
 		return err
 	}
-	r, err := openRulesReview(ctx, con, c.StoreFlags)
+	r, err := openRulesReview(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
 	}
@@ -407,7 +408,7 @@ func (c *trustCommand) Run(ctx context.Context, con *module.Console) error {
 }
 
 // setStore sets the project's default store if no flag names one, and makes the path of a store file absolute.
-func setStore(f *module.StoreFlags) (err error) {
+func setStore(f *cli.StoreFlag) (err error) {
 	if f.Store == "" {
 		project, err := projectFolder()
 		if err != nil {
@@ -423,18 +424,18 @@ func setStore(f *module.StoreFlags) (err error) {
 
 // rulesReview holds the rules that a person is asked to approve.
 type rulesReview struct {
-	*module.Opened // nil until it is needed
-	flag           module.StoreFlags
-	before         *approval // nil if no rules were approved yet
-	next           ruleFiles
-	hooked         bool // the record of installed hooks changes
+	*cli.System // nil until it is needed
+	flag        cli.StoreFlag
+	before      *approval // nil if no rules were approved yet
+	next        ruleFiles
+	hooked      bool // the record of installed hooks changes
 }
 
-func openRulesReview(ctx context.Context, con *module.Console, flag module.StoreFlags) (*rulesReview, error) {
+func openRulesReview(ctx context.Context, con *cli.Console, flag cli.StoreFlag) (*rulesReview, error) {
 	if flag.Store == inMemory {
 		return nil, term.UsageErrorf("give the path of a store file", "hooks need a store that outlives them")
 	}
-	if err := con.CheckConfig(flag.Config); err != nil {
+	if _, err := con.CheckConfig(flag.Config); err != nil {
 		return nil, err
 	}
 	path, err := cli.LocateFile(flag.Config)
@@ -442,25 +443,25 @@ func openRulesReview(ctx context.Context, con *module.Console, flag module.Store
 		return nil, err
 	}
 	r := &rulesReview{flag: flag}
-	if r.next, err = readRuleFiles(con, path); err != nil {
+	if r.next, err = readRuleFiles(path); err != nil {
 		return nil, err
 	}
-	if r.before, err = findApproval(ctx, con, flag); r.before != nil {
+	if r.before, err = findApproval(ctx, flag); r.before != nil {
 		r.next.Hooks = r.before.Hooks
 	}
 	return r, err
 }
 
 // open opens the store once, and creates it if it does not exist.
-func (r *rulesReview) open(ctx context.Context, con *module.Console) (err error) {
-	if r.Opened == nil {
-		r.Opened, err = con.Make(ctx, r.flag)
+func (r *rulesReview) open(ctx context.Context, con *cli.Console) (err error) {
+	if r.System == nil {
+		r.System, err = cli.OpenOrCreateStore(ctx, con, r.flag)
 	}
 	return err
 }
 
 func (r *rulesReview) close() {
-	if r.Opened != nil {
+	if r.System != nil {
 		_ = r.Close() // acknowledged writes are already on disk
 	}
 }
@@ -470,7 +471,7 @@ func (r *rulesReview) isChanged() bool {
 }
 
 // print shows the changes since the last approval. If there was none, it lists the files.
-func (r *rulesReview) print(ctx context.Context, con *module.Console) error {
+func (r *rulesReview) print(ctx context.Context, con *cli.Console) error {
 	if r.before == nil {
 		con.Out.Printf("%s\n", con.Out.Bold("not approved before:"))
 		for _, name := range (approvedRules{}).listChanges(r.next) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/eval"
@@ -40,7 +41,7 @@ type importFlags struct {
 	Label    string `name:"label" required:"" enum:"human,adjudicated,synthetic" placeholder:"SOURCE" help:"The source of the labels, if the file names none: human, adjudicated or synthetic."`
 }
 
-func (f importFlags) run(con *module.Console, read func(string, io.Reader, Options) (Imported, error)) error {
+func (f importFlags) run(con *cli.Console, read func(string, io.Reader, Options) (Imported, error)) error {
 	in, err := os.Open(f.File)
 	if err != nil {
 		return term.UsageErrorf("", "%w", err)
@@ -64,7 +65,7 @@ func (f importFlags) run(con *module.Console, read func(string, io.Reader, Optio
 	return nil
 }
 
-func printGolden(con *module.Console, c eval.Case) error {
+func printGolden(con *cli.Console, c eval.Case) error {
 	line, err := document.Marshal(c)
 	if err != nil {
 		return term.UnknownErrorf("", "write case %s: %w", c.ID, err)
@@ -90,7 +91,7 @@ Examples:
 Exit codes: 0 done, 1 the file is no such table, 2 wrong usage, 3 could not find out.`
 }
 
-func (c *csvCommand) Run(con *module.Console) error { return c.run(con, ReadCSV) }
+func (c *csvCommand) Run(con *cli.Console) error { return c.run(con, ReadCSV) }
 
 type promptfooCommand struct{ importFlags }
 
@@ -109,4 +110,4 @@ Examples:
 Exit codes: 0 done, 1 the file has no such tests, 2 wrong usage, 3 could not find out.`
 }
 
-func (c *promptfooCommand) Run(con *module.Console) error { return c.run(con, ReadPromptfoo) }
+func (c *promptfooCommand) Run(con *cli.Console) error { return c.run(con, ReadPromptfoo) }

@@ -33,7 +33,7 @@ Examples:
 Exit codes: 0 not worse, 2 wrong usage, 3 not comparable, 4 significantly worse.`
 }
 
-func (c *compareCommand) Run(_ context.Context, con *module.Console) error {
+func (c *compareCommand) Run(_ context.Context, con *cli.Console) error {
 	if err := cmp.Or(cli.CheckExtensions(c.Out, ".txt", ".json", ".html"), cli.CheckOverwrite(c.Out, c.Before, c.After)); err != nil {
 		return err
 	}

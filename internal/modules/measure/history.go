@@ -16,7 +16,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/cli"
-	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
@@ -28,7 +27,7 @@ type historyCommand struct {
 	timeFilter
 	Ref   string `name:"ref" placeholder:"FILE" help:"With --workflow: refer to this definition file instead of including the recorded definition. The path is relative to the file of cases."`
 	Split string `name:"split" enum:"dev,cal,test" default:"dev" placeholder:"SPLIT" help:"The split of the cases: dev (the default), cal or test."`
-	module.StoreFlags
+	cli.StoreFlag
 }
 
 func (historyCommand) Help() string {
@@ -51,7 +50,7 @@ compare:
 Exit codes: 0 done, 1 no such decision, 2 wrong usage, 3 could not find out.`
 }
 
-func (c *historyCommand) Run(ctx context.Context, con *module.Console) (err error) {
+func (c *historyCommand) Run(ctx context.Context, con *cli.Console) (err error) {
 	since, until, err := c.times(time.Now())
 	if err != nil {
 		return err
@@ -59,7 +58,7 @@ func (c *historyCommand) Run(ctx context.Context, con *module.Console) (err erro
 	if c.Ref != "" && c.Workflow == "" {
 		return term.UsageErrorf("add --workflow NAME", "--ref needs --workflow")
 	}
-	opened, err := con.Open(ctx, c.StoreFlags, false)
+	opened, err := cli.OpenForReading(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
 	}

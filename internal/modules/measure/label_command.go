@@ -19,7 +19,6 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/cli"
-	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/label"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
@@ -59,7 +58,7 @@ const labelWords = `    a WHY            approve: every criterion is met
 
 // labelSession is the session of one person who labels.
 type labelSession struct {
-	con    *module.Console
+	con    *cli.Console
 	by     string
 	file   *os.File
 	labels label.Labels
@@ -74,7 +73,7 @@ type labelCase struct {
 	said       []label.Labelling // the two labels that this person decides between
 }
 
-func (c *labelCommand) Run(ctx context.Context, con *module.Console) error {
+func (c *labelCommand) Run(ctx context.Context, con *cli.Console) error {
 	if len(c.Settle) != 0 && len(c.Settle) != 2 {
 		return term.UsageErrorf("", "--settle names %s; give it twice, with the labels of two people", term.Count(len(c.Settle), "file"))
 	}
@@ -119,17 +118,17 @@ func (s *labelSession) chooseCases(cases []eval.Golden, settle []string) error {
 			said[dispute.Case] = dispute.Said[:]
 		}
 	}
-	done := 0
+	done, definitions := 0, cli.NewDefinitionCache()
 	var rest []labelCase
 	for _, g := range cases {
 		if len(settle) == 2 && said[g.ID] == nil {
 			continue
 		}
-		definition, criteria, err := s.con.FindDefinition(g.File, g.Workflow)
-		if err != nil {
-			return term.UsageErrorf("", "%s:%d: %w", g.File, g.Line, err)
+		d := definitions.Find(g.File, g.Workflow)
+		if d.Err != nil {
+			return term.UsageErrorf("", "%s:%d: %w", g.File, g.Line, d.Err)
 		}
-		one := labelCase{g, definition, criteria[g.State][g.Action], said[g.ID]}
+		one := labelCase{g, d.Definition, d.Criteria[g.State][g.Action], said[g.ID]}
 		if _, labelled, _ := s.labels.LabelOf(g.Case); labelled {
 			s.cases = append(s.cases, one)
 			done++
@@ -402,7 +401,7 @@ type agreeReport struct {
 	Merged  int `json:"merged"` // cases whose label is agreed on or settled
 }
 
-func (c *agreeCommand) Run(ctx context.Context, con *module.Console) error {
+func (c *agreeCommand) Run(ctx context.Context, con *cli.Console) error {
 	if len(c.Labels) != 2 {
 		return term.UsageErrorf("", "--labels names %s; give it twice, with the labels of two people", term.Count(len(c.Labels), "file"))
 	}
@@ -486,7 +485,7 @@ func moveReference(from, to string, workflow json.RawMessage) (json.RawMessage, 
 	return json.Marshal(ref)
 }
 
-func printAgreement(con *module.Console, r agreeReport, settled label.Labels, cases int) {
+func printAgreement(con *cli.Console, r agreeReport, settled label.Labels, cases int) {
 	out := con.Out
 	out.Printf("%s and %s have both labelled %d of %s, in %s", r.By[0], r.By[1], r.Cases, term.Count(cases, "case"), term.Count(r.Groups, "group"))
 	if r.Changed > 0 {

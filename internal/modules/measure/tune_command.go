@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/gavel-mcp/gavel/internal/cli"
-	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/tune"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/eval"
@@ -30,7 +29,7 @@ Examples:
 Exit codes: 0 certified, 1 not certifiable or not feasible, 2 wrong usage.`
 }
 
-func (c *tuneCommand) Run(_ context.Context, con *module.Console) error {
+func (c *tuneCommand) Run(_ context.Context, con *cli.Console) error {
 	target, err := cli.ParseShare(c.Target)
 	if err != nil {
 		return term.UsageErrorf("", "--target-risk: %w", err)

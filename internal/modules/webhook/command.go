@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/modules/webhook/export"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -29,7 +30,7 @@ least once and in the order of each instance. See docs/webhooks.md.`
 }
 
 // readFlag returns the receivers in the file that a flag names.
-func readFlag(flag module.ConfigFlag) ([]export.Webhook, error) {
+func readFlag(flag cli.ConfigFlag) ([]export.Webhook, error) {
 	file, err := flag.Load()
 	if err != nil {
 		return nil, err
@@ -39,7 +40,7 @@ func readFlag(flag module.ConfigFlag) ([]export.Webhook, error) {
 }
 
 // find returns the receiver with a name.
-func find(flag module.ConfigFlag, name string) (export.Webhook, error) {
+func find(flag cli.ConfigFlag, name string) (export.Webhook, error) {
 	all, err := readFlag(flag)
 	if err != nil {
 		return export.Webhook{}, err
@@ -65,7 +66,7 @@ type webhookView struct {
 
 type listCommand struct {
 	JSON bool `name:"json" help:"Print JSON."`
-	module.StoreFlags
+	cli.StoreFlag
 }
 
 func (listCommand) Help() string {
@@ -74,12 +75,12 @@ func (listCommand) Help() string {
     gavel webhook list --config gavel.yaml`
 }
 
-func (c *listCommand) Run(ctx context.Context, con *module.Console) error {
+func (c *listCommand) Run(ctx context.Context, con *cli.Console) error {
 	all, err := readFlag(c.ConfigFlag)
 	if err != nil {
 		return err
 	}
-	sys, err := con.Open(ctx, c.StoreFlags, false)
+	sys, err := cli.OpenForReading(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
 	}
@@ -110,10 +111,10 @@ func (c *listCommand) Run(ctx context.Context, con *module.Console) error {
 		views = append(views, v)
 		rows = append(rows, []string{v.Name, v.To, cmp.Or(position, "-"), cmp.Or(behind, "-"), cmp.Or(v.MovedAt, "-"), fmt.Sprint(v.Dead), cmp.Or(h.Filter.String(), "-")})
 	}
-	return con.List(c.JSON, map[string]any{"webhooks": views}, rows, "no webhooks are configured; give the file that declares them with --config")
+	return con.PrintList(c.JSON, map[string]any{"webhooks": views}, rows, "no webhooks are configured; give the file that declares them with --config", "")
 }
 
-func listDeadLetters(ctx context.Context, sys *module.Opened, cursor string) ([]store.DeadLetter, error) {
+func listDeadLetters(ctx context.Context, sys *cli.System, cursor string) ([]store.DeadLetter, error) {
 	letters := []store.DeadLetter{}
 	for l, err := range sys.Store.DeadLetters(ctx, cursor) {
 		if err != nil {
@@ -129,7 +130,7 @@ type deadCommand struct {
 	Position []int64 `name:"position" placeholder:"N" help:"Only this one. Repeatable."`
 	Drop     bool    `name:"drop" help:"Forget them: they are never sent again."`
 	JSON     bool    `name:"json" help:"Print JSON."`
-	module.StoreFlags
+	cli.StoreFlag
 }
 
 func (deadCommand) Help() string {
@@ -142,8 +143,12 @@ Examples:
     gavel webhook dead audit --position 1204 --drop`
 }
 
-func (c *deadCommand) Run(ctx context.Context, con *module.Console) error {
-	sys, err := con.Open(ctx, c.StoreFlags, c.Drop)
+func (c *deadCommand) Run(ctx context.Context, con *cli.Console) error {
+	open := cli.OpenForReading
+	if c.Drop {
+		open = cli.OpenForWriting
+	}
+	sys, err := open(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
 	}
@@ -163,7 +168,7 @@ func (c *deadCommand) Run(ctx context.Context, con *module.Console) error {
 	for _, l := range letters {
 		rows = append(rows, []string{l.Cursor, fmt.Sprint(l.Position), l.Instance, fmt.Sprint(l.Seq), fmt.Sprint(l.Tries), l.At.Format(time.RFC3339), l.Cause})
 	}
-	if err := con.List(c.JSON, map[string]any{"deadLetters": letters}, rows, "there are no dead letters"); err != nil || !c.Drop {
+	if err := con.PrintList(c.JSON, map[string]any{"deadLetters": letters}, rows, "there are no dead letters", ""); err != nil || !c.Drop {
 		return err
 	}
 	con.Err.Printf("%s dropped\n", term.Count(len(letters), "dead letter"))
@@ -172,7 +177,7 @@ func (c *deadCommand) Run(ctx context.Context, con *module.Console) error {
 
 // selectDeadLetters returns the dead letters of a webhook at the given positions. Without a name it considers all
 // webhooks, and without positions all dead letters. It fails if there is none at one of the positions.
-func selectDeadLetters(ctx context.Context, sys *module.Opened, name string, positions []int64) ([]store.DeadLetter, error) {
+func selectDeadLetters(ctx context.Context, sys *cli.System, name string, positions []int64) ([]store.DeadLetter, error) {
 	cursor := ""
 	if name != "" {
 		cursor = export.CursorPrefix + name
@@ -193,7 +198,7 @@ type resendCommand struct {
 	Name     string  `arg:"" name:"name" help:"The webhook."`
 	Position []int64 `name:"position" placeholder:"N" help:"Only this dead letter. Repeatable."`
 	JSON     bool    `name:"json" help:"Print JSON."`
-	module.StoreFlags
+	cli.StoreFlag
 }
 
 func (resendCommand) Help() string {
@@ -215,12 +220,12 @@ type resent struct {
 	Failure string `json:"failure,omitempty"`
 }
 
-func (c *resendCommand) Run(ctx context.Context, con *module.Console) error {
+func (c *resendCommand) Run(ctx context.Context, con *cli.Console) error {
 	hook, err := find(c.ConfigFlag, c.Name)
 	if err != nil {
 		return err
 	}
-	sys, err := con.Open(ctx, c.StoreFlags, true)
+	sys, err := cli.OpenForWriting(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
 	}
@@ -243,7 +248,7 @@ func (c *resendCommand) Run(ctx context.Context, con *module.Console) error {
 		}
 		rows = append(rows, []string{fmt.Sprint(l.Position), l.Instance, fmt.Sprint(l.Seq), result})
 	}
-	if err := con.List(c.JSON, map[string]any{"deadLetters": all}, rows, "there are no dead letters"); err != nil {
+	if err := con.PrintList(c.JSON, map[string]any{"deadLetters": all}, rows, "there are no dead letters", ""); err != nil {
 		return err
 	}
 	if bad > 0 {
@@ -254,7 +259,7 @@ func (c *resendCommand) Run(ctx context.Context, con *module.Console) error {
 
 type testCommand struct {
 	Name string `arg:"" name:"name" help:"The webhook."`
-	module.ConfigFlag
+	cli.ConfigFlag
 }
 
 func (testCommand) Help() string {
@@ -267,7 +272,7 @@ Example:
 Exit codes: 0 it was accepted, 1 it was not, 2 wrong usage.`
 }
 
-func (c *testCommand) Run(ctx context.Context, con *module.Console) error {
+func (c *testCommand) Run(ctx context.Context, con *cli.Console) error {
 	hook, err := find(c.ConfigFlag, c.Name)
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ type Services []*module.Service
 
 // openServices creates the services of all modules, with the configuration in force.
 func openServices(ctx context.Context, log *slog.Logger, sys *cli.System, path string) (Services, error) {
-	file, err := module.ConfigFlag{Config: path}.Load()
+	file, err := cli.ConfigFlag{Config: path}.Load()
 	if err != nil {
 		return nil, module.ConfigError(err)
 	}

@@ -1,4 +1,9 @@
-package main
+// Package modules links the modules of the program. Import it for its effect, in a program that uses the Go API:
+//
+//	import _ "github.com/gavel-mcp/gavel/cmd/gavel/modules"
+//
+// It is the only place that names them: to remove a module, delete its line and its folder.
+package modules
 
 import (
 	_ "github.com/gavel-mcp/gavel/internal/modules/chain"
