@@ -13,7 +13,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/memory"
-	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
@@ -180,18 +179,10 @@ func readings(b *bench, id string, reviews []string) map[string]func(context.Con
 			return b.Tail(ctx, p, engine.TailRequest{})
 		},
 		"Export": func(ctx context.Context, p engine.Principal) (any, error) {
-			x, err := transfer.Export(ctx, b.Engine, b.store, p, transfer.ExportRequest{})
-			if err != nil {
-				return nil, err
+			if exportInstances == nil {
+				return nil, nil
 			}
-			var all []any
-			for in, err := range x.Instances {
-				if err != nil {
-					return nil, err
-				}
-				all = append(all, in)
-			}
-			return all, nil
+			return exportInstances(ctx, b, p, "", "")
 		},
 		"Resolve": func(ctx context.Context, p engine.Principal) (any, error) {
 			_, err := b.Resolve(ctx, p, engine.ResolveRequest{ID: reviews[0], Decision: judge.Reject, Reason: "again"})

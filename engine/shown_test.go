@@ -8,7 +8,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store/memory"
-	"github.com/gavel-mcp/gavel/engine/transfer"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -107,12 +106,9 @@ func showsJudge(t *testing.T, b *bench, id string) map[string]string {
 	tell("stream of events", tail.Events, err)
 	timeline, err := b.Timeline(t.Context(), operator, engine.HistoryRequest{ID: id})
 	tell("timeline", timeline.Events, err)
-	exported, err := transfer.Export(t.Context(), b.Engine, b.store, operator, transfer.ExportRequest{Instance: id})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for x, err := range exported.Instances {
-		tell("export", x, err)
+	if exportInstances != nil {
+		all, err := exportInstances(t.Context(), b, operator, id, "")
+		tell("export", all, err)
 	}
 	return out
 }

@@ -18,7 +18,7 @@ func TestComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	top := strings.Fields("mcp serve health token config review eval evidence lint graph schema instances script judge keys test history migrate version completion verify anchor " +
-		"backup restore repair seal retain import export init try start advance status store cursor")
+		"backup restore repair seal retain init try start advance status cursor")
 	for _, c := range module.Commands("") {
 		top = append(top, c.Name)
 	}

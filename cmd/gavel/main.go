@@ -94,9 +94,6 @@ type commands struct {
 	Evidence author.EvidenceCommand `cmd:"" group:"judge" help:"Try the sources of evidence."`
 	Eval     measure.EvalCommand    `cmd:"" group:"judge" help:"Measure a judge on cases with known outcomes."`
 
-	Store   admin.StoreCommand   `cmd:"" group:"store" help:"Create a store that several servers share."`
-	Import  admin.ImportCommand  `cmd:"" group:"store" help:"Import a .workflows folder: definitions, instances, histories."`
-	Export  admin.ExportCommand  `cmd:"" group:"store" help:"Export definitions, instances and histories to a folder."`
 	Backup  admin.BackupCommand  `cmd:"" group:"store" help:"Back up a store while it is in use, and verify the copy."`
 	Restore admin.RestoreCommand `cmd:"" group:"store" help:"Replace a store with a backup."`
 	Repair  admin.RepairCommand  `cmd:"" group:"store" help:"Recover the readable rows of a damaged store."`

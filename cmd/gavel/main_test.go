@@ -146,3 +146,10 @@ func plainSandbox(t *testing.T) *validators.Compiler {
 	})
 	return validators.NewCompiler(pool, validators.Options{})
 }
+
+func writeFile(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -55,9 +55,8 @@ func TestPlanted(t *testing.T) {
 		{"a driver that knows the engine", "engine/store/sqlite/a.go", "package sqlite; import " + module + `engine"`, "engine/store/sqlite may not import engine"},
 		{"a driver that knows definitions", "engine/store/memory/a.go", "package memory; import " + module + `engine/workflow"`, "engine/store/memory may not import engine/workflow"},
 		{"a core that audits", "engine/a.go", "package engine; import " + module + `engine/audit"`, "engine may not import engine/audit"},
-		{"a core that imports", "engine/a.go", "package engine; import " + module + `engine/transfer"`, "engine may not import engine/transfer"},
-		{"a core that reads folders", "engine/a.go", "package engine; import " + module + `engine/transfer/folder"`, "engine may not import engine/transfer/folder"},
-		{"a transfer that audits", "engine/transfer/a.go", "package transfer; import " + module + `engine/audit"`, "engine/transfer may not import engine/audit"},
+		{"a module in a test of its own", "engine/demo_a_test.go", "package engine; import " + module + `internal/modules/demo"`, ""},
+		{"an import that audits", "internal/modules/transfer/portable/a.go", "package portable; import " + module + `engine/audit"`, "internal/modules/transfer/portable may not import engine/audit"},
 		{"an audit of the engine", "engine/audit/a.go", "package audit; import " + module + `engine"`, ""},
 		{"a store that knows the engine", "engine/store/a.go", "package store; import " + module + `engine"`, "engine/store may not import engine"},
 		{"in-package test, upward", "judge/a_test.go", "package judge; import " + module + `engine"`, "judge may not import engine"},
@@ -177,7 +176,7 @@ func TestFoundations(t *testing.T) {
 				t.Errorf("the ground may import %s", dep)
 			case strings.HasSuffix(p.Path, "store") && strings.HasPrefix(p.Path, "engine/") && p.Path != "engine/store" && !slices.Contains([]string{"engine/store", "engine/store/rows", "engine/record", "internal/sharedcache"}, dep):
 				t.Errorf("the driver %s may import %s", p.Path, dep)
-			case inCore && (strings.HasPrefix(dep, "engine/audit") || strings.HasPrefix(dep, "engine/transfer") || strings.HasPrefix(dep, "engine/suite")):
+			case inCore && (strings.HasPrefix(dep, "engine/audit") || strings.HasPrefix(dep, "engine/suite")):
 				t.Errorf("the core's %s may import %s", p.Path, dep)
 			case isFace(p.Path) && isFace(dep):
 				t.Errorf("the face %s may import the face %s", p.Path, dep)

@@ -62,8 +62,11 @@ func Check(f File) []string {
 
 // checkOwn checks an import of a package of this module.
 func checkOwn(f File, law Package, rel string) []string {
-	if module := moduleOf(rel); module != "" && module != moduleOf(f.Package) && f.Path != moduleList && !(f.Test && f.Package == programFolder) {
+	if module := moduleOf(rel); module != "" && module != moduleOf(f.Package) && f.Path != moduleList && !(f.Test && (f.Package == programFolder || isTestOf(module, f))) {
 		return []string{fmt.Sprintf("%s: imports %s, a module: only %s names modules, so that each can be removed", f.Path, rel, moduleList)}
+	}
+	if f.Test && moduleOf(rel) != "" && isTestOf(moduleOf(rel), f) {
+		return nil
 	}
 	if rel == f.Package || rel == Ground || slices.Contains(law.May, rel) {
 		return nil
@@ -72,6 +75,12 @@ func checkOwn(f File, law Package, rel string) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s: %s may not import %s: the import law does not list it", f.Path, f.Package, rel)}
+}
+
+// isTestOf reports whether the name of a test file says that it is about a module, so that it is removed with the module.
+func isTestOf(module string, f File) bool {
+	name := path.Base(f.Path)
+	return name == module+"_test.go" || strings.HasPrefix(name, module+"_")
 }
 
 // isSupportFor reports whether rel is test support code that gives the tests of law's package no dependency that the

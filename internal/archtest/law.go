@@ -79,12 +79,12 @@ const moduleList = "cmd/gavel/modules/modules.go"
 const programFolder = "cmd/gavel"
 
 // modules are the packages that moduleList names.
-var modules = []string{"internal/modules/chain", "internal/modules/demo", "internal/modules/gateway", "internal/modules/hook", "internal/modules/measure", "internal/modules/postgres", "internal/modules/webhook"}
+var modules = []string{"internal/modules/chain", "internal/modules/demo", "internal/modules/gateway", "internal/modules/hook", "internal/modules/measure", "internal/modules/postgres", "internal/modules/transfer", "internal/modules/webhook"}
 
 // everything lists the packages that a program may import.
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
-	"engine/store/memory", "engine/store/sqlite", "engine/store/driver", "engine/store/rows", "engine/storecopy", "engine/audit", "engine/transfer", "engine/transfer/folder", "engine/suite", "engine/mcpgate",
+	"engine/store/memory", "engine/store/sqlite", "engine/store/driver", "engine/store/rows", "engine/audit", "engine/suite", "engine/mcpgate",
 	"internal/filelock", "internal/latecollect", "internal/operation", "internal/mcp/wire", "internal/mcp/face", "internal/rest", "internal/rest/client", "internal/console",
 	"testdata",
 })
@@ -143,14 +143,11 @@ var Packages = []Package{
 	{Path: "engine/store/memory", May: driver},
 	{Path: "engine/store/sqlite", May: tableDriver},
 	{Path: "engine/store/driver", May: []string{"engine/store", "engine/store/rows"}},
-	{Path: "engine/storecopy", May: []string{"engine/store/rows"}},
 	{Path: "engine/storetest", May: driver, TestOnly: true},
 	{Path: "internal/pgtest", TestOnly: true},
 
 	// Layer 5: packages above the engine, which the engine must not import.
 	{Path: "engine/audit", May: below5},
-	{Path: "engine/transfer", May: below5},
-	{Path: "engine/transfer/folder", May: slices.Concat(below5, []string{"engine/transfer"})},
 	{Path: "engine/suite", May: slices.Concat(below5, []string{"internal/junit"})},
 	{Path: "engine/mcpgate", May: below5},
 	{Path: "engine/enginetest", May: slices.Concat(below5, []string{"engine/store/memory", "validators/script/worker"}), TestOnly: true},
@@ -200,7 +197,14 @@ var Packages = []Package{
 	{Path: "internal/modules/measure/report", May: []string{"judge", "judge/eval", "internal/modules/measure/compare"}},
 	{Path: "internal/modules/measure/label", May: []string{"judge", "judge/eval"}},
 	{Path: "internal/modules/measure/tune", May: []string{"judge", "judge/eval"}},
-	{Path: "internal/modules/postgres", May: slices.Concat(tableDriver, []string{"engine/store/driver", "internal/module"})},
+	{Path: "internal/modules/postgres", May: slices.Concat(tableDriver, []string{"engine/store/driver", "internal/module", "internal/modules/postgres/command"})},
+	{Path: "internal/modules/postgres/command", May: slices.Concat(below5, []string{
+		Root, "engine/audit", "engine/store/driver", "engine/store/rows", "engine/store/sqlite", "internal/auth", "internal/cli", "internal/filelock", "internal/module", "internal/modules/postgres/storecopy", "internal/term",
+	})},
+	{Path: "internal/modules/postgres/storecopy", May: []string{"engine/store", "engine/store/rows"}},
+	{Path: "internal/modules/transfer", May: slices.Concat(below5, []string{Root, "internal/cli", "internal/module", "internal/term", "internal/modules/transfer/portable", "internal/modules/transfer/folder"})},
+	{Path: "internal/modules/transfer/portable", May: below5},
+	{Path: "internal/modules/transfer/folder", May: slices.Concat(below5, []string{"internal/modules/transfer/portable"})},
 	{Path: "internal/modules/webhook", May: slices.Concat(below5, []string{"internal/cli", "internal/module", "internal/config", "internal/telemetry", "internal/term", "internal/modules/webhook/export"})},
 	{Path: "internal/modules/webhook/endpoint", May: []string{"internal/egress"}},
 	{Path: "internal/modules/webhook/export", May: slices.Concat(below5, []string{"internal/config", "internal/egress", "internal/evidence", "internal/modules/webhook/endpoint"})},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
@@ -405,4 +406,15 @@ func OperationFailure(err error, codes ...engine.Code) error {
 		f.Code = term.ExitBad
 	}
 	return failed
+}
+
+// Verify verifies a store that was opened for checking, and shows the progress.
+func (s *System) Verify(ctx context.Context, con *Console, req audit.VerifyRequest) (r audit.VerifyReport, err error) {
+	progress := con.Err.NewProgress()
+	defer progress.Finish("")
+	req.Progress = func(instances, events int64) { progress.Update("%d instances, %d events", instances, events) }
+	if r, err = s.Auditor.Verify(ctx, gavel.Operator, req); err != nil {
+		return r, EngineFailure(err)
+	}
+	return r, nil
 }

@@ -12,5 +12,6 @@ import (
 	_ "github.com/gavel-mcp/gavel/internal/modules/hook"
 	_ "github.com/gavel-mcp/gavel/internal/modules/measure"
 	_ "github.com/gavel-mcp/gavel/internal/modules/postgres"
+	_ "github.com/gavel-mcp/gavel/internal/modules/transfer"
 	_ "github.com/gavel-mcp/gavel/internal/modules/webhook"
 )

@@ -5,10 +5,11 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/modules/postgres/command"
 )
 
 func init() {
-	module.Register(module.Module{Name: "postgres"})
+	module.Register(module.Module{Name: "postgres", Commands: command.Commands})
 	driver.Register(&driver.Driver{
 		Schemes:  []string{"postgres://", "postgresql://"},
 		Describe: NameURL, HasPassword: HasPassword,

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/engine/record"
@@ -72,10 +70,10 @@ func (c *anchorKeygenCmd) Run(con *cli.Console) error {
 		return term.UsageErrorf("", "%w", err)
 	}
 	public := key.Verifier().String()
-	if err := writeNew(c.Key, key.Export(), 0o600); err != nil {
+	if err := cli.WriteNewFile(c.Key, key.Export(), 0o600); err != nil {
 		return term.UsageErrorf("give another --key, or remove the file if nothing was signed with it", "cannot write the key: %w", err)
 	}
-	if err := writeNew(c.Key+".pub", public, 0o644); err != nil {
+	if err := cli.WriteNewFile(c.Key+".pub", public, 0o644); err != nil {
 		return term.UsageErrorf("remove both files and try again", "the private key was written, but the public key was not: %w", err)
 	}
 	con.Out.Printf("%s\n", public)
@@ -110,17 +108,4 @@ func readVerifiers(files []string) ([]*record.Verifier, error) {
 		}
 	}
 	return keys, nil
-}
-
-// writeNew writes a line to a file that must not exist yet.
-func writeNew(path, line string, mode os.FileMode) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(line + "\n")
-	return errors.Join(err, f.Sync(), f.Close())
 }

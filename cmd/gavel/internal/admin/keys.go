@@ -170,7 +170,7 @@ func (c *keysRewrapCmd) changeStoreKey(ctx context.Context, con *cli.Console) er
 	if err != nil {
 		return err
 	}
-	made, err := makeStoreKey(c.NewStoreKey)
+	made, err := cli.MakeStoreKey(c.NewStoreKey)
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (c *VerifyCommand) Run(ctx context.Context, con *cli.Console) error {
 	if err := sys.CompleteInstance(ctx, &req.Instance); err != nil {
 		return err
 	}
-	r, err := verifySystem(ctx, con, sys, req)
+	r, err := sys.Verify(ctx, con, req)
 	if err != nil {
 		return err
 	}
@@ -54,17 +54,6 @@ func (c *VerifyCommand) Run(ctx context.Context, con *cli.Console) error {
 		printVerified(con, r)
 	})
 	return cmp.Or(err, cli.ExitBadUnless(r.Clean()))
-}
-
-// verifySystem verifies a store that was opened for checking.
-func verifySystem(ctx context.Context, con *cli.Console, s *cli.System, req audit.VerifyRequest) (r audit.VerifyReport, err error) {
-	progress := con.Err.NewProgress()
-	defer progress.Finish("")
-	req.Progress = func(instances, events int64) { progress.Update("%d instances, %d events", instances, events) }
-	if r, err = s.Auditor.Verify(ctx, gavel.Operator, req); err != nil {
-		return r, cli.EngineFailure(err)
-	}
-	return r, nil
 }
 
 func (c *VerifyCommand) readPublished(con *cli.Console) ([]string, error) {

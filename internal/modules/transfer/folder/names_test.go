@@ -15,14 +15,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/transfer"
-	"github.com/gavel-mcp/gavel/engine/transfer/folder"
+	"github.com/gavel-mcp/gavel/internal/modules/transfer/folder"
+	"github.com/gavel-mcp/gavel/internal/modules/transfer/portable"
 )
 
 var deviceName = regexp.MustCompile(`^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)`)
 
-// portable fails unless every name is valid on every system, and unique.
-func portable(tb interface{ Fatalf(string, ...any) }, out files) {
+// checkPortable fails unless every name is valid on every system, and unique.
+func checkPortable(tb interface{ Fatalf(string, ...any) }, out files) {
 	seen := map[string]string{}
 	for name := range out {
 		if other, taken := seen[strings.ToLower(name)]; taken {
@@ -53,7 +53,7 @@ func TestNamesOfAnyWorkflow(t *testing.T) {
 		}
 	}
 	out := a.export()
-	portable(t, out)
+	checkPortable(t, out)
 	if r := b.bring(out.fs(), nil); r.Refused+r.Differed > 0 {
 		t.Fatalf("%s", text(r))
 	}
@@ -92,10 +92,10 @@ func TestNamesOfAnyInstance(t *testing.T) {
 			want[id.Draw(rt, "id")] = rapid.SliceOfNDistinct(id, 0, 3, rapid.ID).Draw(rt, "checkpoints")
 		}
 		out := files{}
-		if _, err := folder.Write(out, transfer.Exported{Instances: exportedAs(want)}); err != nil {
+		if _, err := folder.Write(out, portable.Exported{Instances: exportedAs(want)}); err != nil {
 			rt.Fatal(err)
 		}
-		portable(rt, out)
+		checkPortable(rt, out)
 		in, err := folder.Open(out.fs())
 		if err != nil {
 			rt.Fatal(err)
@@ -121,12 +121,12 @@ func TestNamesOfAnyInstance(t *testing.T) {
 	})
 }
 
-func exportedAs(want map[string][]string) iter.Seq2[transfer.ExportedInstance, error] {
-	return func(yield func(transfer.ExportedInstance, error) bool) {
+func exportedAs(want map[string][]string) iter.Seq2[portable.ExportedInstance, error] {
+	return func(yield func(portable.ExportedInstance, error) bool) {
 		for id, checkpoints := range want {
-			x := transfer.ExportedInstance{ID: id, State: json.RawMessage(`{"id":"` + id + `","type":"w","state":"a","context":{}}`)}
+			x := portable.ExportedInstance{ID: id, State: json.RawMessage(`{"id":"` + id + `","type":"w","state":"a","context":{}}`)}
 			for _, cp := range checkpoints {
-				x.Checkpoints = append(x.Checkpoints, transfer.ExportedCheckpoint{
+				x.Checkpoints = append(x.Checkpoints, portable.ExportedCheckpoint{
 					ID: cp, Document: json.RawMessage(`{"checkpointId":"` + cp + `","workflowId":"` + id + `","state":"a","context":{}}`),
 				})
 			}

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gavel-mcp/gavel/engine/transfer"
+	"github.com/gavel-mcp/gavel/internal/modules/transfer/portable"
 )
 
 // Target receives the files of an export. Each file is written completely or not at all.
@@ -33,7 +33,7 @@ type Written struct {
 
 // Write writes an export in the form of a folder: definitions first, and then for each instance its
 // checkpoints, its log and its present state.
-func Write(to Target, x transfer.Exported) (Written, error) {
+func Write(to Target, x portable.Exported) (Written, error) {
 	var out Written
 	w := &writer{to: to, usedNames: map[string]bool{}}
 	for _, d := range x.Definitions {

@@ -1,4 +1,4 @@
-// Package transfer imports definitions and instances from other programs and stores, and exports them in the same
+// Package portable imports definitions and instances from other programs and stores, and exports them in the same
 // form.
 //
 // It promises:
@@ -7,9 +7,9 @@
 //   - Imported steps are recorded as imported, not as judged.
 //   - An export discloses no sensitive value.
 //
-// It reads and writes no files: engine/transfer/folder does. It uses the engine, which never imports
+// It reads and writes no files: package folder does. It uses the engine, which never imports
 // it.
-package transfer
+package portable
 
 import (
 	"cmp"

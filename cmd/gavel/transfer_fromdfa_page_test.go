@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -437,12 +436,5 @@ func seedDifferences() map[int]func(*testing.T, *server) {
 				t.Errorf("got %s", r.text())
 			}
 		},
-	}
-}
-
-func writeFile(t *testing.T, file, text string) {
-	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
 	}
 }

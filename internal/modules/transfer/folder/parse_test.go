@@ -8,53 +8,53 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/transfer"
-	"github.com/gavel-mcp/gavel/engine/transfer/folder"
+	"github.com/gavel-mcp/gavel/internal/modules/transfer/folder"
+	"github.com/gavel-mcp/gavel/internal/modules/transfer/portable"
 )
 
 func TestParseLine(t *testing.T) {
 	at := time.Date(2025, 7, 10, 16, 0, 0, 0, time.UTC)
 	tests := map[string]struct {
 		line string
-		want transfer.Line
+		want portable.Line
 		err  string
 	}{
 		"as documented": {
 			`{"timestamp":"2025-07-10T18:00:00+02:00","from":"a","action":"go","to":"b","data":{"n":1.50},"by":"me"}`,
-			transfer.Line{Time: at, From: "a", Action: "go", To: "b", Data: json.RawMessage(`{"n":1.50}`)},
+			portable.Line{Time: at, From: "a", Action: "go", To: "b", Data: json.RawMessage(`{"n":1.50}`)},
 			"",
 		},
 		"the older shape": {
 			`{"time": 1752163200000, "transition": "go", "fromState": "a", "toState": "b", "payload": {"n": 1}, "context": {"n": 1}}`,
-			transfer.Line{Time: at, From: "a", Action: "go", To: "b", Data: json.RawMessage(`{"n":1}`), Context: json.RawMessage(`{"n":1}`)},
+			portable.Line{Time: at, From: "a", Action: "go", To: "b", Data: json.RawMessage(`{"n":1}`), Context: json.RawMessage(`{"n":1}`)},
 			"",
 		},
-		"nulls are nothing":    {`{"from":null,"to":null,"toState":"a","data":null}`, transfer.Line{To: "a"}, ""},
-		"no time that is one":  {`{"timestamp":"yesterday","to":"a"}`, transfer.Line{To: "a"}, ""},
-		"a time out of bounds": {`{"time":9e17,"to":"a"}`, transfer.Line{To: "a"}, ""},
+		"nulls are nothing":    {`{"from":null,"to":null,"toState":"a","data":null}`, portable.Line{To: "a"}, ""},
+		"no time that is one":  {`{"timestamp":"yesterday","to":"a"}`, portable.Line{To: "a"}, ""},
+		"a time out of bounds": {`{"time":9e17,"to":"a"}`, portable.Line{To: "a"}, ""},
 		"a rollback": {
 			`{"action":"rollback","to":"a","checkpointId":"cp-1"}`,
-			transfer.Line{Action: "rollback", To: "a", CheckpointID: "cp-1"},
+			portable.Line{Action: "rollback", To: "a", CheckpointID: "cp-1"},
 			"",
 		},
 		"an export": {
 			`{"to":"a","gavel":{"kind":"refused","status":"cancelled","hash":"aa"}}`,
-			transfer.Line{To: "a", Kind: record.Refused, Cancelled: true},
+			portable.Line{To: "a", Kind: record.Refused, Cancelled: true},
 			"",
 		},
 		"an export of an import": {
 			`{"to":"a","gavel":{"kind":"imported","hash":"bb","import":{"kind":"refused"}}}`,
-			transfer.Line{To: "a", Kind: record.Refused},
+			portable.Line{To: "a", Kind: record.Refused},
 			"",
 		},
-		"gavel is no object":     {`{"to":"a","gavel":7}`, transfer.Line{To: "a"}, ""},
-		"not an object":          {`["go"]`, transfer.Line{}, "not a JSON object"},
-		"a key twice":            {`{"to":"a","to":"b"}`, transfer.Line{}, `duplicate key "to"`},
-		"a number that breaks":   {`{"data":{"n":12345678901234567890}}`, transfer.Line{}, "64-bit float"},
-		"an action that is none": {`{"action":{"$ne":""}}`, transfer.Line{}, `"action" is not a string`},
-		"data that is none":      {`{"data":[1]}`, transfer.Line{}, `"data" is not an object`},
-		"not UTF-8":              {"{\"to\":\"\xff\"}", transfer.Line{}, "UTF-8"},
-		"too deep":               {`{"data":` + strings.Repeat(`{"a":`, 80) + `1` + strings.Repeat(`}`, 81), transfer.Line{}, "deep"},
+		"gavel is no object":     {`{"to":"a","gavel":7}`, portable.Line{To: "a"}, ""},
+		"not an object":          {`["go"]`, portable.Line{}, "not a JSON object"},
+		"a key twice":            {`{"to":"a","to":"b"}`, portable.Line{}, `duplicate key "to"`},
+		"a number that breaks":   {`{"data":{"n":12345678901234567890}}`, portable.Line{}, "64-bit float"},
+		"an action that is none": {`{"action":{"$ne":""}}`, portable.Line{}, `"action" is not a string`},
+		"data that is none":      {`{"data":[1]}`, portable.Line{}, `"data" is not an object`},
+		"not UTF-8":              {"{\"to\":\"\xff\"}", portable.Line{}, "UTF-8"},
+		"too deep":               {`{"data":` + strings.Repeat(`{"a":`, 80) + `1` + strings.Repeat(`}`, 81), portable.Line{}, "deep"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/admin"
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/cli"
+	"github.com/gavel-mcp/gavel/internal/modules/postgres/command"
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 )
 
@@ -83,7 +83,7 @@ func TestKilledCopyResumes(t *testing.T) {
 		if code != 0 {
 			t.Fatalf("exit code %d: %s", code, errs)
 		}
-		var result admin.StoreCopyResult
+		var result command.CopyResult
 		if err := json.Unmarshal([]byte(out), &result); err != nil {
 			t.Fatal(err)
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/engine/storetest"
-	"github.com/gavel-mcp/gavel/engine/transfer"
-	"github.com/gavel-mcp/gavel/engine/transfer/folder"
+	"github.com/gavel-mcp/gavel/internal/modules/transfer/folder"
+	"github.com/gavel-mcp/gavel/internal/modules/transfer/portable"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/testdata"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -73,26 +73,26 @@ func (h *house) opened(id string) record.Instance {
 	return inst
 }
 
-func (h *house) bring(fsys fs.FS, change func(*transfer.ImportRequest)) transfer.ImportReport {
+func (h *house) bring(fsys fs.FS, change func(*portable.ImportRequest)) portable.ImportReport {
 	h.t.Helper()
 	req := h.request(fsys)
 	if change != nil {
 		change(&req)
 	}
-	report, err := transfer.Import(h.t.Context(), h.Engine, h.store, operator, req)
+	report, err := portable.Import(h.t.Context(), h.Engine, h.store, operator, req)
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	return report
 }
 
-func (h *house) request(fsys fs.FS) transfer.ImportRequest {
+func (h *house) request(fsys fs.FS) portable.ImportRequest {
 	h.t.Helper()
 	from, err := folder.Open(fsys)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return transfer.ImportRequest{Source: "dfa", Owner: agent.ID, Definitions: from.Definitions(), Instances: from.Instances()}
+	return portable.ImportRequest{Source: "dfa", Owner: agent.ID, Definitions: from.Definitions(), Instances: from.Instances()}
 }
 
 // files is a Target in memory.
@@ -113,7 +113,7 @@ func (f files) fs() fs.FS {
 
 func (h *house) export() files {
 	h.t.Helper()
-	exported, err := transfer.Export(h.t.Context(), h.Engine, h.store, operator, transfer.ExportRequest{})
+	exported, err := portable.Export(h.t.Context(), h.Engine, h.store, operator, portable.ExportRequest{})
 	if err != nil {
 		h.t.Fatal(err)
 	}

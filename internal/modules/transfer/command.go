@@ -1,4 +1,4 @@
-package admin
+package transfer
 
 import (
 	"cmp"
@@ -13,14 +13,14 @@ import (
 
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/transfer"
-	"github.com/gavel-mcp/gavel/engine/transfer/folder"
 	"github.com/gavel-mcp/gavel/internal/cli"
+	"github.com/gavel-mcp/gavel/internal/modules/transfer/folder"
+	"github.com/gavel-mcp/gavel/internal/modules/transfer/portable"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-// ImportCommand imports a folder of definitions, instances and histories.
-type ImportCommand struct {
+// importCommand imports a folder of definitions, instances and histories.
+type importCommand struct {
 	Dir    string `arg:"" name:"dir" help:"The folder, such as .workflows."`
 	DryRun bool   `name:"dry-run" help:"Print what would happen; write nothing."`
 	Rename string `name:"rename" placeholder:"PREFIX" help:"Add a prefix to the ids of instances and the names of definitions."`
@@ -31,8 +31,30 @@ type ImportCommand struct {
 	cli.StoreFlag
 }
 
+// Help is the text of gavel help import.
+func (importCommand) Help() string {
+	return `Imports a folder of the Generic DFA server or of gavel export: first the definitions,
+which become the operator's (or --definitions-owner's), then every instance with its
+history and checkpoints. The folder is only read. An instance is imported completely or
+not at all, and refused if its id is already in the store; --rename imports it under
+another id.
+
+Steps are recorded as imported, not as judged. If a log and the instance's file differ,
+the file is used, and a note describes the difference.
+
+Examples:
+
+    gavel import .workflows --dry-run
+    gavel import .workflows
+    gavel import .workflows --definitions-owner local:agent
+    gavel import backup/.workflows --rename backup- --owner local:ada --json
+
+Exit codes: 0 everything was imported, 1 something was refused, set aside or differs, 2 wrong usage,
+3 could not find out.`
+}
+
 // Run imports the folder and prints a report.
-func (c *ImportCommand) Run(ctx context.Context, con *cli.Console) error {
+func (c *importCommand) Run(ctx context.Context, con *cli.Console) error {
 	root, err := os.OpenRoot(c.Dir)
 	if err != nil {
 		return term.UsageErrorf("give the folder that holds definitions and wf-*.json files", "cannot open the folder: %w", err)
@@ -50,7 +72,7 @@ func (c *ImportCommand) Run(ctx context.Context, con *cli.Console) error {
 		return err
 	}
 	defer sys.Close()
-	report, err := transfer.Import(ctx, sys.Engine, sys.Store, gavel.Operator, transfer.ImportRequest{
+	report, err := portable.Import(ctx, sys.Engine, sys.Store, gavel.Operator, portable.ImportRequest{
 		Source: c.Dir, Owner: c.Owner, DefinitionsOwner: c.Rules, Rename: c.Rename, Counts: c.Counts, DryRun: c.DryRun,
 		Definitions: from.Definitions(), Instances: from.Instances(),
 	})
@@ -62,7 +84,7 @@ func (c *ImportCommand) Run(ctx context.Context, con *cli.Console) error {
 }
 
 // open opens the store to import into. A dry run creates none and only reads an existing one.
-func (c *ImportCommand) open(ctx context.Context, con *cli.Console) (*cli.System, error) {
+func (c *importCommand) open(ctx context.Context, con *cli.Console) (*cli.System, error) {
 	path, err := gavel.Memory, error(nil)
 	if !c.DryRun {
 		path, err = c.FindStore(con.Log, true, func(*slog.Logger, string) {})
@@ -79,7 +101,7 @@ func (c *ImportCommand) open(ctx context.Context, con *cli.Console) (*cli.System
 	return cli.OpenSystem(ctx, con.Log, at, cli.SystemOptions{})
 }
 
-func printImport(con *cli.Console, report transfer.ImportReport) {
+func printImport(con *cli.Console, report portable.ImportReport) {
 	rows := [][]string{{"FILE", "STATUS", "WHAT"}}
 	var remarks []string
 	for _, d := range report.Definitions {
@@ -88,7 +110,7 @@ func printImport(con *cli.Console, report transfer.ImportReport) {
 			remarks = append(remarks, cli.IssueLine(d.File, issue))
 		}
 		switch {
-		case d.Status == transfer.SetAside:
+		case d.Status == portable.SetAside:
 			remarks = append(remarks, d.File+": "+d.Reason)
 		case d.Reason != "" && len(d.Issues) == 0:
 			remarks = append(remarks, d.File+": refused: "+d.Reason)
@@ -96,7 +118,7 @@ func printImport(con *cli.Console, report transfer.ImportReport) {
 	}
 	for _, i := range report.Instances {
 		what := i.ID
-		if i.Status != transfer.Refused {
+		if i.Status != portable.Refused {
 			what = fmt.Sprintf("%s in %q, %s, %s", nameVersion(i.Workflow, i.Version), i.State,
 				term.Count(i.Events-i.Checkpoints, "step"), term.Count(i.Checkpoints, "checkpoint"))
 		}
@@ -127,8 +149,8 @@ func nameVersion(name string, version int) string {
 	return fmt.Sprintf("%s v%d", name, version)
 }
 
-// ExportCommand exports definitions, instances and histories to a folder.
-type ExportCommand struct {
+// exportCommand exports definitions, instances and histories to a folder.
+type exportCommand struct {
 	Dir      string `arg:"" name:"dir" help:"Folder to write to: a new one, or that of an earlier export."`
 	Instance string `name:"instance" placeholder:"ID" help:"Only this instance."`
 	Workflow string `name:"workflow" placeholder:"NAME" help:"Only this workflow with its instances."`
@@ -136,8 +158,23 @@ type ExportCommand struct {
 	cli.StoreFlag
 }
 
+// Help is the text of gavel help export.
+func (exportCommand) Help() string {
+	return `Writes definitions, instances, histories and checkpoints in the form of a .workflows
+folder: canonical JSON, one event per line, with the hashes of the chain. Imported events
+keep all of their content, and exporting an imported export writes the same bytes.
+Sensitive values are keyed digests, with a new salt in each export. Files appear complete
+or not at all.
+
+Examples:
+
+    gavel export out
+    gavel export out --workflow document-review
+    gavel export out --instance wf-019bc119-ef48-77d8-97b5-82f5b5696c97 && jq . out/wf-*.log`
+}
+
 // Run writes the folder and prints what it contains.
-func (c *ExportCommand) Run(ctx context.Context, con *cli.Console) error {
+func (c *exportCommand) Run(ctx context.Context, con *cli.Console) error {
 	sys, err := cli.OpenForReading(ctx, con, c.StoreFlag)
 	if err != nil {
 		return err
@@ -146,7 +183,7 @@ func (c *ExportCommand) Run(ctx context.Context, con *cli.Console) error {
 	if err := sys.CompleteInstance(ctx, &c.Instance); err != nil {
 		return err
 	}
-	exported, err := transfer.Export(ctx, sys.Engine, sys.Store, gavel.Operator, transfer.ExportRequest{Instance: c.Instance, Workflow: c.Workflow})
+	exported, err := portable.Export(ctx, sys.Engine, sys.Store, gavel.Operator, portable.ExportRequest{Instance: c.Instance, Workflow: c.Workflow})
 	if err != nil {
 		return cli.EngineFailure(err)
 	}

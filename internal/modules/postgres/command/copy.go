@@ -1,4 +1,4 @@
-package admin
+package command
 
 import (
 	"bytes"
@@ -15,14 +15,14 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/engine/store/rows"
 	"github.com/gavel-mcp/gavel/engine/store/sqlite"
-	"github.com/gavel-mcp/gavel/engine/storecopy"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/filelock"
+	"github.com/gavel-mcp/gavel/internal/modules/postgres/storecopy"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
-type storeCopyCmd struct {
+type copyCommand struct {
 	From     string `arg:"" name:"from" help:"The store to copy: a file, or the URL of a PostgreSQL database."`
 	To       string `arg:"" name:"to" help:"The store to create: a new file, or the URL of a database without records."`
 	StoreKey string `name:"store-key" placeholder:"FILE" help:"The key that seals a database's secrets. If TO is a database, a missing file is created."`
@@ -30,8 +30,8 @@ type storeCopyCmd struct {
 	JSON     bool   `name:"json" help:"Print JSON."`
 }
 
-// StoreCopyResult is the JSON result of gavel store copy.
-type StoreCopyResult struct {
+// CopyResult is the JSON result of gavel store copy.
+type CopyResult struct {
 	From string `json:"from"`
 	To   string `json:"to"`
 	// Position is the position of the newest event, in both stores.
@@ -54,12 +54,33 @@ type newStore interface {
 	Close() error
 }
 
-func (c *storeCopyCmd) Run(ctx context.Context, con *cli.Console) (err error) {
+// Help is the text of gavel help store copy.
+func (copyCommand) Help() string {
+	return `Copies a store whole: definitions with their seals, instances, histories with positions and hashes,
+snapshots, reviews, lessons, anchors, tokens, and the secret that digests and seals are made with.
+FROM is only read, and is verified first. Afterwards TO is compared with it row by row and
+verified. TO cannot be opened before it is complete.
+
+Stop the servers of FROM first. If FROM is written to during the copy, or the copy is killed, run
+the same command again: it copies the rest. A TO with other records is refused.
+
+A server's own files (operator.token, agent.token, anchor files and keys that sign anchors) stay where they are.
+
+Examples:
+
+    gavel store copy .workflows/gavel.db postgres://gavel@db/gavel --store-key store.key
+    gavel store copy postgres://gavel@db/gavel gavel.db --store-key store.key
+
+Exit codes: 0 TO holds what FROM holds, 1 FROM or TO does not verify, or FROM was written to, 2 wrong
+usage, 3 could not find out.`
+}
+
+func (c *copyCommand) Run(ctx context.Context, con *cli.Console) (err error) {
 	from, to, err := c.locateStores()
 	if err != nil {
 		return err
 	}
-	result := StoreCopyResult{From: from.String(), To: to.String()}
+	result := CopyResult{From: from.String(), To: to.String()}
 	source, err := cli.OpenLocationToCheck(ctx, con, from)
 	if err != nil {
 		return err
@@ -69,7 +90,7 @@ func (c *storeCopyCmd) Run(ctx context.Context, con *cli.Console) (err error) {
 		return err
 	}
 	if to.IsDatabase() {
-		made, err := makeStoreKey(c.StoreKey)
+		made, err := cli.MakeStoreKey(c.StoreKey)
 		if err != nil {
 			return err
 		}
@@ -110,7 +131,7 @@ func (c *storeCopyCmd) Run(ctx context.Context, con *cli.Console) (err error) {
 }
 
 // locateStores returns the locations of both stores.
-func (c *storeCopyCmd) locateStores() (from, to cli.StoreLocation, err error) {
+func (c *copyCommand) locateStores() (from, to cli.StoreLocation, err error) {
 	for _, place := range []string{c.From, c.To} {
 		if err := cli.CheckStore(place); err != nil {
 			return from, to, err
@@ -154,7 +175,7 @@ func checkSource(ctx context.Context, con *cli.Console, source *cli.System) erro
 	if source.Key == nil {
 		return term.UsageErrorf("put the key back", "the key of %s is missing, and without it digests and seals cannot be checked", source.Location)
 	}
-	r, err := verifySystem(ctx, con, source, audit.VerifyRequest{})
+	r, err := source.Verify(ctx, con, audit.VerifyRequest{})
 	switch {
 	case err != nil:
 		return err
@@ -297,7 +318,7 @@ func listTokens(db any, at cli.StoreLocation, key []byte) ([]auth.Token, error) 
 
 // verifyCopied verifies the copy.
 func verifyCopied(ctx context.Context, con *cli.Console, target *cli.System) error {
-	r, err := verifySystem(ctx, con, target, audit.VerifyRequest{})
+	r, err := target.Verify(ctx, con, audit.VerifyRequest{})
 	if err == nil && !r.Clean() {
 		err = &term.ExitError{Code: term.ExitBad, Hint: "do not use it; run gavel verify for details", Err: fmt.Errorf("the copy %s does not verify", target.Location)}
 	}
@@ -305,7 +326,7 @@ func verifyCopied(ctx context.Context, con *cli.Console, target *cli.System) err
 }
 
 // copyStoreFailure adds the next step to the error of an unfinished copy.
-func copyStoreFailure(err error, r StoreCopyResult) error {
+func copyStoreFailure(err error, r CopyResult) error {
 	switch {
 	case errors.Is(err, storecopy.ErrMoving):
 		return &term.ExitError{Code: term.ExitBad, Hint: "stop its servers and run the same command again: it copies the rest", Err: fmt.Errorf(
@@ -321,7 +342,7 @@ func copyStoreFailure(err error, r StoreCopyResult) error {
 	return cli.StoreFailure(err, "run the same command again to continue")
 }
 
-func printStoreCopy(con *cli.Console, r StoreCopyResult) {
+func printStoreCopy(con *cli.Console, r CopyResult) {
 	what := fmt.Sprintf("%s, %s and %s", term.Count(r.Rows["definitions"], "version")+" of definitions", term.Count(r.Rows["instances"], "instance"), term.Count(r.Rows["events"], "event"))
 	if r.Present {
 		con.Out.Printf("%s was already complete: %s, up to position %d\n", r.To, what, r.Position)

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/storetest"
-	"github.com/gavel-mcp/gavel/engine/transfer"
-	"github.com/gavel-mcp/gavel/engine/transfer/folder"
+	"github.com/gavel-mcp/gavel/internal/modules/transfer/folder"
+	"github.com/gavel-mcp/gavel/internal/modules/transfer/portable"
 )
 
 const loop = `{"name":"loop","initialState":"a","states":{"a":{"transitions":{"x":"a"}}}}`
@@ -47,9 +47,9 @@ func TestImportHoldsNoContexts(t *testing.T) {
 	}
 	h := newHouse(t, "a")
 	before := heap()
-	report := h.bring(from.fs(), func(req *transfer.ImportRequest) { req.DryRun = true })
+	report := h.bring(from.fs(), func(req *portable.ImportRequest) { req.DryRun = true })
 	grown := heap() - before
-	if got := report.Instances[0]; got.Status != transfer.Imported || got.Events != lines+2+checkpoints || got.Checkpoints != checkpoints || report.Differed > 0 {
+	if got := report.Instances[0]; got.Status != portable.Imported || got.Events != lines+2+checkpoints || got.Checkpoints != checkpoints || report.Differed > 0 {
 		t.Fatalf("%s", text(report))
 	}
 	// The contexts would be more than 400 MB.
@@ -88,7 +88,7 @@ func TestImportRefusesTooMuch(t *testing.T) {
 			tt.from["wf-1.json"] = `{"id":"wf-1","type":"loop","state":"a"}`
 			h := newHouse(t, "a")
 			got := h.bring(tt.from.fs(), nil).Instances[0]
-			if got.Status != transfer.Refused || !strings.Contains(got.Reason, tt.want) {
+			if got.Status != portable.Refused || !strings.Contains(got.Reason, tt.want) {
 				t.Errorf("got %s: %s; want %s", got.Status, got.Reason, tt.want)
 			}
 			if n := len(h.export()); n != 1 {
@@ -118,7 +118,7 @@ func TestImportIsLinear(t *testing.T) {
 		req.DryRun, req.Counts = true, true
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		report, err := transfer.Import(t.Context(), h.Engine, h.store, operator, req)
+		report, err := portable.Import(t.Context(), h.Engine, h.store, operator, req)
 		runtime.ReadMemStats(&after)
 		if err != nil || report.Instances[0].Checkpoints != n || report.Differed > 0 {
 			t.Fatalf("%s, %v", text(report), err)

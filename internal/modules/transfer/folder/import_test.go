@@ -18,7 +18,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/audit"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/engine/transfer"
+	"github.com/gavel-mcp/gavel/internal/modules/transfer/portable"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -50,7 +50,7 @@ func TestImportReport(t *testing.T) {
 	for _, name := range folders {
 		t.Run(name, func(t *testing.T) {
 			h := newHouse(t, "a")
-			dry := h.bring(dfa(t, name).fs(), func(r *transfer.ImportRequest) { r.DryRun = true })
+			dry := h.bring(dfa(t, name).fs(), func(r *portable.ImportRequest) { r.DryRun = true })
 			if got := h.export(); len(got) != 0 {
 				t.Fatalf("a dry run wrote %d files' worth", len(got))
 			}
@@ -75,7 +75,7 @@ func TestImportReport(t *testing.T) {
 			before := h.export()
 			again := h.bring(dfa(t, name).fs(), nil)
 			for i, got := range again.Instances {
-				if got.Status != transfer.Refused || first.Instances[i].Status != transfer.Refused && !strings.Contains(got.Reason, "already has the instance "+got.ID+";") {
+				if got.Status != portable.Refused || first.Instances[i].Status != portable.Refused && !strings.Contains(got.Reason, "already has the instance "+got.ID+";") {
 					t.Errorf("importing it again: %+v", got)
 				}
 			}
@@ -161,7 +161,7 @@ func TestImportedInstanceContinues(t *testing.T) {
 	if err != nil || then.State != "draft" || string(then.Context) != `{"title":"Käse & <Brot>"}` {
 		t.Errorf("at its start it was %s %s, %v", then.State, then.Context, err)
 	}
-	if got := h.bring(from.fs(), nil).Instances[1]; got.Status != transfer.Refused || !strings.Contains(got.Reason, "already has") || h.load(id).State != "draft" {
+	if got := h.bring(from.fs(), nil).Instances[1]; got.Status != portable.Refused || !strings.Contains(got.Reason, "already has") || h.load(id).State != "draft" {
 		t.Errorf("importing the folder again: %+v", got)
 	}
 }
@@ -172,7 +172,7 @@ func TestRename(t *testing.T) {
 	from := dfa(t, "documented")
 	h.bring(from.fs(), nil)
 	before := h.export()
-	rename := func(r *transfer.ImportRequest) { r.Rename = "copy-" }
+	rename := func(r *portable.ImportRequest) { r.Rename = "copy-" }
 	report := h.bring(from.fs(), rename)
 	h.sound()
 	if report.Refused+report.Differed > 0 {
@@ -195,10 +195,10 @@ func TestRename(t *testing.T) {
 		t.Errorf("%s", text(report))
 	}
 	report = b.bring(before.fs(), rename)
-	if got := report.Definitions[0]; got.Status != transfer.Present || report.Refused != 2 {
+	if got := report.Definitions[0]; got.Status != portable.Present || report.Refused != 2 {
 		t.Errorf("again: %s", text(report))
 	}
-	if got := b.bring(before.fs(), func(r *transfer.ImportRequest) { r.Rename = "../" }); got.Refused != 4 {
+	if got := b.bring(before.fs(), func(r *portable.ImportRequest) { r.Rename = "../" }); got.Refused != 4 {
 		t.Errorf("a prefix that no name can have: %s", text(got))
 	}
 }
@@ -237,7 +237,7 @@ func TestCarelessDefinitionsGoOn(t *testing.T) {
 // A generated name replaces no other definition, and is the same the next time.
 func TestNamesThatAreMadeUp(t *testing.T) {
 	const spaced = `{"name":"guarded flow","initialState":"a","states":{"a":{"transitions":{"x":"b"}},"b":{"final":true}}}`
-	names := func(r transfer.ImportReport) (out []string) {
+	names := func(r portable.ImportReport) (out []string) {
 		for _, d := range r.Definitions {
 			out = append(out, string(d.Status)+" "+d.Name)
 		}
@@ -263,7 +263,7 @@ func TestNamesThatAreMadeUp(t *testing.T) {
 	if got := names(newHouse(t, "c").bring(both.fs(), nil)); len(slices.Compact(slices.Sorted(slices.Values(got)))) != 3 || !slices.Contains(got, "imported guarded-flow") {
 		t.Errorf("in one folder: %q", got)
 	}
-	if got := names(h.bring(files{"definitions/a.json": spaced}.fs(), func(r *transfer.ImportRequest) { r.Rename = "old-" })); !slices.Equal(got, []string{"imported old-guarded-flow"}) {
+	if got := names(h.bring(files{"definitions/a.json": spaced}.fs(), func(r *portable.ImportRequest) { r.Rename = "old-" })); !slices.Equal(got, []string{"imported old-guarded-flow"}) {
 		t.Errorf("renamed: %q", got)
 	}
 }
@@ -284,7 +284,7 @@ func TestVisitsCountOnlyIfTheOperatorAllows(t *testing.T) {
 	}
 	for _, counts := range []bool{false, true} {
 		h := newHouse(t, "a")
-		report := h.bring(from.fs(), func(r *transfer.ImportRequest) { r.Counts = counts })
+		report := h.bring(from.fs(), func(r *portable.ImportRequest) { r.Counts = counts })
 		if said := len(report.Instances[0].Notes) == 1; said == counts {
 			t.Errorf("counts %v: notes %q", counts, report.Instances[0].Notes)
 		}
@@ -310,7 +310,7 @@ func TestVisitsTakenBackDoNotCount(t *testing.T) {
 	unstarted["wf-1.log"] = `{"from":"checked","action":"ok","to":"ready"}` + "\n" + back
 	for _, from := range []files{from, unstarted} {
 		h := newHouse(t, "a")
-		h.bring(from.fs(), func(r *transfer.ImportRequest) { r.Counts = true })
+		h.bring(from.fs(), func(r *portable.ImportRequest) { r.Counts = true })
 		if got := h.load("wf-1").Facts.Visited; !slices.Equal(got, []string{"draft"}) {
 			t.Errorf("visited %q", got)
 		}
@@ -345,7 +345,7 @@ func TestRollbackRestores(t *testing.T) {
 			"wf-1.log":                   `{"to":"open","data":{"n":2}}` + "\n" + `{"from":"open","action":"rollback","to":"open","checkpointId":"c"` + gavel + `}` + "\n",
 		}.fs(), nil).Instances[0]
 		placed := gavel == "" // its context equals the final one
-		if string(h.load("wf-1").Context) != want || (got.Checkpoints == 1) != placed || (got.Status == transfer.Imported) != placed || got.Events != 2+got.Checkpoints {
+		if string(h.load("wf-1").Context) != want || (got.Checkpoints == 1) != placed || (got.Status == portable.Imported) != placed || got.Events != 2+got.Checkpoints {
 			t.Errorf("%q: got %s, %s", gavel, h.load("wf-1").Context, text(got))
 		}
 	}
@@ -374,7 +374,7 @@ func TestCheckpointsArePlaced(t *testing.T) {
 	}
 	h := newHouse(t, "a")
 	got := h.bring(from.fs(), nil).Instances[0]
-	if got.Status != transfer.Differs || got.Checkpoints != 5 || len(got.Notes) != 4 || strings.Count(text(got.Notes), "left out") != 3 {
+	if got.Status != portable.Differs || got.Checkpoints != 5 || len(got.Notes) != 4 || strings.Count(text(got.Notes), "left out") != 3 {
 		t.Errorf("got %s", text(got))
 	}
 	h.sound()
@@ -403,7 +403,7 @@ func TestNotesAreBounded(t *testing.T) {
 		"wf-1.log":                   `{"to":"open"}` + "\n" + strings.Repeat(`{"from":"held","action":"note","to":"open"}`+"\n", 61),
 	}
 	got := newHouse(t, "a").bring(from.fs(), nil).Instances[0]
-	if got.Status != transfer.Differs || len(got.Notes) != 41 || got.Notes[40] != "and 21 more" {
+	if got.Status != portable.Differs || len(got.Notes) != 41 || got.Notes[40] != "and 21 more" {
 		t.Errorf("%d notes: %q", len(got.Notes), got.Notes)
 	}
 }
@@ -416,7 +416,7 @@ func TestLineWithoutState(t *testing.T) {
 		"wf-1.log":                   `{"to":"open"}` + "\n" + `{"from":"open","action":"note"}` + "\n",
 	}
 	got := newHouse(t, "a").bring(from.fs(), nil).Instances[0]
-	if got.Status != transfer.Refused || got.Reason != "wf-1.log:2: the resulting state is missing" {
+	if got.Status != portable.Refused || got.Reason != "wf-1.log:2: the resulting state is missing" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -435,7 +435,7 @@ func TestIDsThatAreTaken(t *testing.T) {
 			started.ID + ".log":        log,
 		}
 		got := h.bring(from.fs(), nil).Instances[0]
-		if got.Status != transfer.Refused || !strings.Contains(got.Reason, "already has") || h.load(started.ID).State != "draft" {
+		if got.Status != portable.Refused || !strings.Contains(got.Reason, "already has") || h.load(started.ID).State != "draft" {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}
@@ -444,12 +444,12 @@ func TestIDsThatAreTaken(t *testing.T) {
 func TestOnlyAnOperatorImports(t *testing.T) {
 	h := newHouse(t, "a")
 	for _, role := range []engine.Role{engine.RoleAgent, engine.RoleReviewer, engine.RoleAuditor} {
-		_, err := transfer.Import(t.Context(), h.Engine, h.store, engine.Principal{ID: "x", Role: role}, transfer.ImportRequest{Source: "x"})
+		_, err := portable.Import(t.Context(), h.Engine, h.store, engine.Principal{ID: "x", Role: role}, portable.ImportRequest{Source: "x"})
 		if engine.CodeOf(err) != engine.CodeForbidden {
 			t.Errorf("%s imports: %v", role, err)
 		}
 	}
-	if _, err := transfer.Export(t.Context(), h.Engine, h.store, agent, transfer.ExportRequest{}); engine.CodeOf(err) != engine.CodeForbidden {
+	if _, err := portable.Export(t.Context(), h.Engine, h.store, agent, portable.ExportRequest{}); engine.CodeOf(err) != engine.CodeForbidden {
 		t.Errorf("an agent exports: %v", err)
 	}
 }
@@ -461,7 +461,7 @@ func TestDefinitionOfAnAgentIsTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := h.bring(files{"definitions/guarded.json": guarded}.fs(), nil).Definitions[0]
-	if got.Status != transfer.Imported || got.Version != 2 {
+	if got.Status != portable.Imported || got.Version != 2 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -512,7 +512,7 @@ func TestVersions(t *testing.T) {
 		t.Errorf("differs: %q", d)
 	}
 	delete(out, "definitions/guarded@1.json")
-	if got := newHouse(t, "c").bring(out.fs(), nil).Instances[0]; got.Status != transfer.Refused || !strings.Contains(got.Reason, "its version of") {
+	if got := newHouse(t, "c").bring(out.fs(), nil).Instances[0]; got.Status != portable.Refused || !strings.Contains(got.Reason, "its version of") {
 		t.Errorf("an instance got another version: %+v", got)
 	}
 }
@@ -532,7 +532,7 @@ func TestLongLog(t *testing.T) {
 	for after := range 2 {
 		broken := &interrupted{Store: h.store, after: after}
 		half := newHouseOn(t, "a", broken)
-		_, err := transfer.Import(t.Context(), half.Engine, half.store, operator, half.request(from.fs()))
+		_, err := portable.Import(t.Context(), half.Engine, half.store, operator, half.request(from.fs()))
 		if failed := err != nil; failed != (after == 0) {
 			t.Fatalf("after %d commits: %v", after, err)
 		}

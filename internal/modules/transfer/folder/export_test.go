@@ -12,7 +12,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/engine/transfer"
+	"github.com/gavel-mcp/gavel/internal/modules/transfer/portable"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -53,7 +53,7 @@ func TestExportMasks(t *testing.T) {
 	comesWhole(t, t, first)
 	// Importing its own export takes nothing away from a store.
 	report := a.bring(first.fs(), nil)
-	if got := report.Instances[0]; got.Status != transfer.Refused || report.Differed > 0 {
+	if got := report.Instances[0]; got.Status != portable.Refused || report.Differed > 0 {
 		t.Errorf("%s", text(report))
 	}
 	if got := string(a.opened("wf-1").Context); !strings.Contains(got, ssn) {
@@ -99,13 +99,13 @@ func TestComesBack(t *testing.T) {
 	b.advance(started.ID, "nothing", `{}`)
 	b.advance(started.ID, "close", `{}`)
 	b.sound()
-	if got := a.bring(b.export().fs(), nil).Instances[0]; got.Status != transfer.Refused || a.load(started.ID).State != "held" {
+	if got := a.bring(b.export().fs(), nil).Instances[0]; got.Status != portable.Refused || a.load(started.ID).State != "held" {
 		t.Errorf("two histories were joined: %+v", got)
 	}
 	c := newHouse(t, "c")
 	for prefix, into := range map[string]*house{"b-": a, "": c} {
-		report := into.bring(b.export().fs(), func(r *transfer.ImportRequest) { r.Rename = prefix })
-		if got := report.Instances[0]; got.Status != transfer.Imported || got.Events != 5 || got.State != "closed" || report.Differed > 0 {
+		report := into.bring(b.export().fs(), func(r *portable.ImportRequest) { r.Rename = prefix })
+		if got := report.Instances[0]; got.Status != portable.Imported || got.Events != 5 || got.State != "closed" || report.Differed > 0 {
 			t.Errorf("got %s", text(report))
 		}
 		into.sound()
@@ -148,7 +148,7 @@ func TestCallsAndStopsComeAlong(t *testing.T) {
 		b := newHouse(t, key)
 		exported := a.export()
 		got := b.bring(exported.fs(), nil).Instances[0]
-		if got.Status != transfer.Imported || got.State != "open" {
+		if got.Status != portable.Imported || got.State != "open" {
 			t.Fatalf("%s: %+v", key, got)
 		}
 		b.sound()
@@ -157,7 +157,7 @@ func TestCallsAndStopsComeAlong(t *testing.T) {
 		}
 		b.advance(id, "close", `{}`)
 		again := newHouse(t, key+"-again").bring(b.export().fs(), nil).Instances[0]
-		if again.Status != transfer.Imported || strings.Join(again.Notes, "\n") != strings.Join(got.Notes, "\n") {
+		if again.Status != portable.Imported || strings.Join(again.Notes, "\n") != strings.Join(got.Notes, "\n") {
 			t.Errorf("%s: imported again: %+v", key, again)
 		}
 		return strings.Join(got.Notes, "\n")
@@ -293,8 +293,8 @@ func TestRoundTripOfRandomFolders(t *testing.T) {
 			text(states.Draw(rt, "then")), contexts.Draw(rt, "context then"), times.Draw(rt, "time then"))
 		a := newHouse(t, "a")
 		counts := rapid.Bool().Draw(rt, "counts")
-		report := a.bring(from.fs(), func(r *transfer.ImportRequest) { r.Counts = counts })
-		if got := report.Instances[0]; got.Status == transfer.Refused {
+		report := a.bring(from.fs(), func(r *portable.ImportRequest) { r.Counts = counts })
+		if got := report.Instances[0]; got.Status == portable.Refused {
 			rt.Fatalf("%s", text(report))
 		}
 		a.sound()
@@ -314,7 +314,7 @@ func TestRoundTripOfRandomFolders(t *testing.T) {
 		if got.State != file.State || text(context) != text(file.Context) || got.Status == record.Cancelled {
 			rt.Fatalf("it is %s %s, %s, and the file says %s %s", got.State, got.Context, got.Status, file.State, text(file.Context))
 		}
-		if again := a.bring(from.fs(), nil).Instances[0]; again.Status != transfer.Refused {
+		if again := a.bring(from.fs(), nil).Instances[0]; again.Status != portable.Refused {
 			rt.Fatalf("importing it again: %s", text(again))
 		}
 		first := a.export()

@@ -1,4 +1,4 @@
-package transfer
+package portable
 
 import (
 	"encoding/json"

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/gavel-mcp/gavel/engine/transfer"
-	"github.com/gavel-mcp/gavel/engine/transfer/folder"
+	"github.com/gavel-mcp/gavel/internal/modules/transfer/folder"
+	"github.com/gavel-mcp/gavel/internal/modules/transfer/portable"
 )
 
 // write writes the files to disk.
@@ -54,23 +54,23 @@ func TestFilesThatAreTooLarge(t *testing.T) {
 		"wf-1.json":                `{"id":"wf-1","type":"guarded","state":"draft","context":{"v":"` + value + `"}}`,
 		"wf-1.log":                 `{"to":"draft"}` + "\n" + `{"from":"draft","action":"check","to":"draft","data":{"v":"` + value + `"}}` + "\n",
 	}.fs(), nil).Instances[0]
-	if got.Status != transfer.Refused || !strings.HasPrefix(got.Reason, "wf-1.log:2: too large") {
+	if got.Status != portable.Refused || !strings.HasPrefix(got.Reason, "wf-1.log:2: too large") {
 		t.Errorf("got %+v", got)
 	}
 }
 
 func TestWriteRefusesNames(t *testing.T) {
-	one := func(in transfer.ExportedInstance) iter.Seq2[transfer.ExportedInstance, error] {
-		return func(yield func(transfer.ExportedInstance, error) bool) { yield(in, nil) }
+	one := func(in portable.ExportedInstance) iter.Seq2[portable.ExportedInstance, error] {
+		return func(yield func(portable.ExportedInstance, error) bool) { yield(in, nil) }
 	}
-	for name, x := range map[string]transfer.Exported{
-		"an id":          {Instances: one(transfer.ExportedInstance{ID: "../../x", State: json.RawMessage(`{}`)})},
-		"an absolute id": {Instances: one(transfer.ExportedInstance{ID: "/etc/x", State: json.RawMessage(`{}`)})},
-		"a checkpoint": {Instances: one(transfer.ExportedInstance{
-			ID: "wf-1", State: json.RawMessage(`{}`), Checkpoints: []transfer.ExportedCheckpoint{{ID: "../x", Document: json.RawMessage(`{}`)}},
+	for name, x := range map[string]portable.Exported{
+		"an id":          {Instances: one(portable.ExportedInstance{ID: "../../x", State: json.RawMessage(`{}`)})},
+		"an absolute id": {Instances: one(portable.ExportedInstance{ID: "/etc/x", State: json.RawMessage(`{}`)})},
+		"a checkpoint": {Instances: one(portable.ExportedInstance{
+			ID: "wf-1", State: json.RawMessage(`{}`), Checkpoints: []portable.ExportedCheckpoint{{ID: "../x", Document: json.RawMessage(`{}`)}},
 		})},
 		"two of one name": {
-			Definitions: []transfer.ExportedDefinition{{Name: "a", Newest: true}, {Name: "a", Newest: true}}, Instances: one(transfer.ExportedInstance{ID: "wf-1"}),
+			Definitions: []portable.ExportedDefinition{{Name: "a", Newest: true}, {Name: "a", Newest: true}}, Instances: one(portable.ExportedInstance{ID: "wf-1"}),
 		},
 	} {
 		out := files{}

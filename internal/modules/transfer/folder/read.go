@@ -9,7 +9,7 @@
 //   - Nothing outside the folder is ever read or written, whatever ids and links contain.
 //   - No file can cost more than its limit.
 //
-// It must never decide what a history means: package transfer does.
+// It must never decide what a history means: package portable does.
 package folder
 
 import (
@@ -30,7 +30,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/engine/transfer"
+	"github.com/gavel-mcp/gavel/internal/modules/transfer/portable"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -117,25 +117,25 @@ func (f *Folder) listFile(file string, entry fs.DirEntry, err error) error {
 func (f *Folder) Empty() bool { return len(f.files)+len(f.strays) == 0 }
 
 // Definitions returns the definitions of the folder, the older versions of a name first.
-func (f *Folder) Definitions() []transfer.Definition {
+func (f *Folder) Definitions() []portable.Definition {
 	files := slices.Clone(f.files[definitionFiles])
 	slices.SortFunc(files, func(a, b string) int {
 		an, av := versionOf(a)
 		bn, bv := versionOf(b)
 		return cmp.Or(strings.Compare(an, bn), cmp.Compare(av, bv))
 	})
-	var out []transfer.Definition
+	var out []portable.Definition
 	for _, file := range files {
 		document, err := f.readFile(file, MaxDefinition)
-		out = append(out, transfer.Definition{File: file, Document: document, Err: err})
+		out = append(out, portable.Definition{File: file, Document: document, Err: err})
 	}
 	return out
 }
 
 // Instances returns the instances of the folder, followed by files that belong to no instance. An
 // error is about the File of the instance that it comes with.
-func (f *Folder) Instances() iter.Seq2[transfer.Instance, error] {
-	return func(yield func(transfer.Instance, error) bool) {
+func (f *Folder) Instances() iter.Seq2[portable.Instance, error] {
+	return func(yield func(portable.Instance, error) bool) {
 		strays := maps.Clone(f.strays)
 		for _, file := range f.files[instanceFiles] {
 			in, err := f.readInstance(file)
@@ -148,7 +148,7 @@ func (f *Folder) Instances() iter.Seq2[transfer.Instance, error] {
 			}
 		}
 		for _, file := range slices.Sorted(maps.Keys(strays)) {
-			if !yield(transfer.Instance{File: file}, strays[file]) {
+			if !yield(portable.Instance{File: file}, strays[file]) {
 				return
 			}
 		}
@@ -176,9 +176,9 @@ func (f *Folder) readFile(name string, limit int64) ([]byte, error) {
 	return content, nil
 }
 
-func (f *Folder) readInstance(file string) (transfer.Instance, error) {
+func (f *Folder) readInstance(file string) (portable.Instance, error) {
 	stem := strings.TrimSuffix(file, ".json")
-	in := transfer.Instance{File: file, Log: stem + ".log"}
+	in := portable.Instance{File: file, Log: stem + ".log"}
 	content, err := f.readFile(file, MaxFile)
 	if err != nil {
 		return in, err
@@ -213,10 +213,10 @@ func (f *Folder) readInstance(file string) (transfer.Instance, error) {
 }
 
 // readCheckpoint reads a checkpoint and returns the id of its instance and the size of its file.
-func (f *Folder) readCheckpoint(file string) (transfer.Checkpoint, string, int, error) {
+func (f *Folder) readCheckpoint(file string) (portable.Checkpoint, string, int, error) {
 	content, err := f.readFile(file, MaxFile)
 	if err != nil {
-		return transfer.Checkpoint{}, "", 0, err
+		return portable.Checkpoint{}, "", 0, err
 	}
 	cp, owner, err := parseCheckpoint(file, content)
 	return cp, owner, len(content), err
@@ -225,7 +225,7 @@ func (f *Folder) readCheckpoint(file string) (transfer.Checkpoint, string, int, 
 // ParseLog reads a log with one JSON object per line; name is used in errors. An incomplete last line,
 // which a crash can leave, is skipped and sets torn. Any other line that cannot be read is an error.
 // Empty lines are skipped.
-func ParseLog(name string, content []byte) (lines []transfer.Line, torn bool, err error) {
+func ParseLog(name string, content []byte) (lines []portable.Line, torn bool, err error) {
 	number := 0
 	for raw := range bytes.Lines(content) {
 		number++
@@ -264,12 +264,12 @@ type exportMeta struct {
 }
 
 // ParseLine reads one line of a log. Unknown members are left out.
-func ParseLine(raw []byte) (transfer.Line, error) {
+func ParseLine(raw []byte) (portable.Line, error) {
 	o, err := parseObject(raw, MaxLine)
 	if err != nil {
-		return transfer.Line{}, err
+		return portable.Line{}, err
 	}
-	line := transfer.Line{
+	line := portable.Line{
 		Hash:   hashOf(raw),
 		Time:   o.takeTime("timestamp", "time"),
 		Action: o.takeText("action", "transition"),
@@ -290,7 +290,7 @@ func ParseLine(raw []byte) (transfer.Line, error) {
 }
 
 // parseInstance reads a wf-*.json file, in the documented form or the older one.
-func parseInstance(content []byte, in transfer.Instance) (transfer.Instance, error) {
+func parseInstance(content []byte, in portable.Instance) (portable.Instance, error) {
 	o, err := parseObject(content, MaxFile)
 	if err != nil {
 		return in, err
@@ -312,12 +312,12 @@ func parseInstance(content []byte, in transfer.Instance) (transfer.Instance, err
 	return in, o.err
 }
 
-func parseCheckpoint(file string, content []byte) (transfer.Checkpoint, string, error) {
+func parseCheckpoint(file string, content []byte) (portable.Checkpoint, string, error) {
 	o, err := parseObject(content, MaxFile)
 	if err != nil {
-		return transfer.Checkpoint{}, "", err
+		return portable.Checkpoint{}, "", err
 	}
-	cp := transfer.Checkpoint{
+	cp := portable.Checkpoint{
 		File: file, Hash: hashOf(content), Seq: o.readExportMeta().Seq,
 		ID: o.takeText("checkpointId"), State: o.takeText("state"), Description: o.takeText("description"),
 		Context: o.takeObject("context"), Time: o.takeTime("timestamp"), Metadata: o.takeObject("metadata"),
