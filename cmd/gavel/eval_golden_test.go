@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/measure"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/author"
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -62,7 +62,7 @@ func askedAbout(t *testing.T) func(llmtest.Question) (eval.Case, bool) {
 			if err != nil {
 				t.Fatal(c.ID, err)
 			}
-			if err := measure.SetEvidence(&question, evidence); err != nil {
+			if err := author.SetEvidence(&question, evidence); err != nil {
 				t.Fatal(c.ID, err)
 			}
 		}

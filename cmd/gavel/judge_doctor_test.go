@@ -17,7 +17,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/measure"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/author"
 	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/llmtest"
@@ -160,7 +160,7 @@ func TestDoctorNamesTheCause(t *testing.T) {
 func (a ailment) row(t *testing.T, url string) string {
 	t.Helper()
 	code, out := doctor(t, url, nil, "--json")
-	var found struct{ Models []measure.Diagnosis }
+	var found struct{ Models []author.Diagnosis }
 	if err := json.Unmarshal([]byte(out), &found); err != nil || len(found.Models) != 1 {
 		t.Errorf("%s: %v\n%s", a.what, err, out)
 		return ""

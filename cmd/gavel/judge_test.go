@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/measure"
+	"github.com/gavel-mcp/gavel/cmd/gavel/internal/author"
 	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/modules/demo"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -38,7 +38,7 @@ func TestDoctor(t *testing.T) {
 		code, out := doctor(t, model.URL, nil, "--json")
 		var found struct {
 			OK     bool
-			Models []measure.Diagnosis
+			Models []author.Diagnosis
 		}
 		if err := json.Unmarshal([]byte(out), &found); err != nil {
 			t.Fatalf("%s: %v\n%s", bad, err, out)
@@ -58,7 +58,7 @@ func TestCassetteThroughTheFlags(t *testing.T) {
 	}
 	defer scripted.Close()
 	tape := filepath.Join(t.TempDir(), "tape.jsonl")
-	ask := func(mode string, which int) (measure.SampleTest, string) {
+	ask := func(mode string, which int) (author.SampleTest, string) {
 		t.Helper()
 		f := cli.ModelFlags{
 			BaseURL: scripted.URL, Model: "scripted", Thinking: "auto", Structured: "auto", Deadline: 5 * time.Second,
@@ -73,8 +73,8 @@ func TestCassetteThroughTheFlags(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := measure.Samples[which]
-		result, _, err := measure.JudgeSample(t.Context(), layer, s.Name, s.Data, s.Expected)
+		s := author.Samples[which]
+		result, _, err := author.JudgeSample(t.Context(), layer, s.Name, s.Data, s.Expected)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,7 +45,7 @@ import (
 )
 
 func init() {
-	for _, of := range []map[string]*cli.OperationSpec{instance.Operations, review.Operations, measure.Operations} {
+	for _, of := range []map[string]*cli.OperationSpec{instance.Operations, review.Operations, author.Operations} {
 		maps.Copy(cli.OperationSpecs, of)
 	}
 }
@@ -90,7 +90,7 @@ type commands struct {
 	Review    review.Command          `cmd:"" group:"watch" help:"Decide moves that wait for a person."`
 	History   instance.HistoryCommand `cmd:"" group:"watch" help:"Search, count and export decisions."`
 
-	Judge    measure.JudgeCommand   `cmd:"" group:"judge" help:"Try the judge's model: its endpoint, prompt and answers."`
+	Judge    author.JudgeCommand    `cmd:"" group:"judge" help:"Try the judge's model: its endpoint, prompt and answers."`
 	Evidence author.EvidenceCommand `cmd:"" group:"judge" help:"Try the sources of evidence."`
 	Eval     measure.EvalCommand    `cmd:"" group:"judge" help:"Measure a judge on cases with known outcomes."`
 
