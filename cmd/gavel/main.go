@@ -28,7 +28,6 @@ import (
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/author"
 	_ "github.com/gavel-mcp/gavel/cmd/gavel/internal/earlyworker" // a process that runs scripts ends there
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/instance"
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/measure"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/review"
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/serve"
 	_ "github.com/gavel-mcp/gavel/cmd/gavel/modules" // links the modules
@@ -92,7 +91,6 @@ type commands struct {
 
 	Judge    author.JudgeCommand    `cmd:"" group:"judge" help:"Try the judge's model: its endpoint, prompt and answers."`
 	Evidence author.EvidenceCommand `cmd:"" group:"judge" help:"Try the sources of evidence."`
-	Eval     measure.EvalCommand    `cmd:"" group:"judge" help:"Measure a judge on cases with known outcomes."`
 
 	Backup  admin.BackupCommand  `cmd:"" group:"store" help:"Back up a store while it is in use, and verify the copy."`
 	Restore admin.RestoreCommand `cmd:"" group:"store" help:"Replace a store with a backup."`

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/internal/cli"
+	"github.com/gavel-mcp/gavel/internal/modules/measure"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/compare"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
@@ -68,8 +68,8 @@ func openAirline(t *testing.T, name string) (in *os.File, file string) {
 	return in, file
 }
 
-func airlineBuilder() *cli.CaseBuilder {
-	return &cli.CaseBuilder{Set: cli.GoldenSet{File: map[string]string{}}, Definitions: cli.NewDefinitionCache()}
+func airlineBuilder() *measure.CaseBuilder {
+	return &measure.CaseBuilder{Set: measure.GoldenSet{File: map[string]string{}}, Definitions: measure.NewDefinitionCache()}
 }
 
 // The gate gets the same question regardless of the labels.
@@ -127,7 +127,7 @@ type airlineGate struct {
 
 func decideAirline(t *testing.T, records []tauRecord, flights tauFlights, evidence bool) airlineGate {
 	t.Helper()
-	cases, build, decide := airlineCases(t, records, flights), airlineBuilder(), cli.NewDecider(plainSandbox(t), nil, cli.Cell{})
+	cases, build, decide := airlineCases(t, records, flights), airlineBuilder(), measure.NewDecider(plainSandbox(t), nil, measure.Cell{})
 	gate := airlineGate{refused: map[string]bool{}, hits: map[string]int{}}
 	for i, r := range records {
 		c := cases[i]
@@ -268,7 +268,7 @@ var airlineMoves = map[string]string{
 // accompany a call, which the policy forbids, do not count as words to the user here.
 func TestAirlineDialoguesAreWalks(t *testing.T) {
 	t.Parallel()
-	def, err := cli.ReadWorkflow("airline.jsonl", json.RawMessage(fmt.Sprintf(`{"ref": %q}`, airlineWorkflow)))
+	def, err := measure.ReadWorkflow("airline.jsonl", json.RawMessage(fmt.Sprintf(`{"ref": %q}`, airlineWorkflow)))
 	if err != nil {
 		t.Fatal(err)
 	}

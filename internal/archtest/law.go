@@ -94,7 +94,7 @@ var program = slices.Clip(slices.Concat(everything, []string{Root, "internal/mod
 
 // commands are the folders with the commands of the program, by subject, and what they share.
 var commands = []string{
-	"cmd/gavel/internal/admin", "cmd/gavel/internal/author", "cmd/gavel/internal/instance", "cmd/gavel/internal/measure",
+	"cmd/gavel/internal/admin", "cmd/gavel/internal/author", "cmd/gavel/internal/instance",
 	"cmd/gavel/internal/review", "cmd/gavel/internal/serve", "internal/cli",
 }
 
@@ -192,7 +192,7 @@ var Packages = []Package{
 		"engine/store/driver", "internal/auth", "internal/cli", "internal/config", "internal/gate", "internal/listen", "internal/module", "internal/modules/hook/agent", "internal/telemetry", "internal/term",
 	})},
 	{Path: "internal/modules/hook/agent", May: slices.Concat(below5, []string{"internal/gate", "internal/shell"})},
-	{Path: "internal/modules/measure", May: slices.Concat(below5, []string{"internal/cli", "internal/module", "internal/term", "internal/modules/measure/compare", "internal/modules/measure/label", "internal/modules/measure/report", "internal/modules/measure/tune"})},
+	{Path: "internal/modules/measure", May: slices.Concat(below5, []string{Root, "internal/cli", "internal/module", "internal/telemetry", "internal/term", "internal/modules/measure/compare", "internal/modules/measure/label", "internal/modules/measure/report", "internal/modules/measure/tune"})},
 	{Path: "internal/modules/measure/compare", May: []string{"internal/term", "judge", "judge/eval"}},
 	{Path: "internal/modules/measure/report", May: []string{"judge", "judge/eval", "internal/modules/measure/compare"}},
 	{Path: "internal/modules/measure/label", May: []string{"judge", "judge/eval"}},
@@ -216,7 +216,6 @@ var Packages = []Package{
 	{Path: "cmd/gavel/internal/admin", May: append(program, "internal/cli")},
 	{Path: "cmd/gavel/internal/author", May: append(program, "internal/cli")},
 	{Path: "cmd/gavel/internal/instance", May: append(program, "internal/cli")},
-	{Path: "cmd/gavel/internal/measure", May: append(program, "internal/cli")},
 	{Path: "cmd/gavel/internal/review", May: append(program, "internal/cli")},
 	{Path: "cmd/gavel/internal/serve", May: append(program, "internal/cli")},
 	{Path: path.Dir(moduleList), May: modules},
@@ -298,7 +297,7 @@ var Doors = []Door{
 	},
 	{
 		Name: "kong", Deps: []string{"github.com/alecthomas/kong"},
-		Doors: []string{"cmd/gavel", "cmd/gavel/internal/measure", "cmd/gavel/internal/serve", "internal/cli"},
+		Doors: []string{"cmd/gavel", "cmd/gavel/internal/serve", "internal/cli"},
 		Why:   "flags are the command line's business",
 	},
 	{

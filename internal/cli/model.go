@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,25 +17,9 @@ import (
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/prompts"
 )
-
-// independent asks the model about each case as if it were the first. It takes no answer from the cache, because cached
-// answers would make an inconsistent judge look consistent. No earlier answer, valid or not, prevents the next question.
-type independent struct {
-	*llm.Client
-	asked atomic.Uint64
-}
-
-func (i *independent) Complete(ctx context.Context, req llm.Request) (llm.Reply, error) {
-	req.Key, req.Caller = "", "case "+strconv.FormatUint(i.asked.Add(1), 10)
-	ctx, transcript := llm.WithTranscript(ctx)
-	reply, err := i.Client.Complete(ctx, req)
-	eval.RecordExchange(ctx, eval.Exchange{System: req.System, User: req.User, Answers: transcript.Answers()})
-	return reply, err
-}
 
 // ModelFlags configure the judging model. The endpoint, the model, the key and the thinking mode can be set with the
 // environment variables that other judges of this kind use, so that existing configurations work.
@@ -86,7 +68,7 @@ type Model struct {
 	// asker is the layer, for questions other than judgements; nil until Layer is called.
 	asker judge.Asker
 	// Canaries holds nil if there are none.
-	Canaries atomic.Pointer[eval.Canaries]
+	Canaries atomic.Pointer[Canaries]
 }
 
 // Open creates the client of the configured models; nil if none is configured. It sends no requests.
@@ -152,7 +134,7 @@ func (f *ModelFlags) openCalibrations() (*judge.Calibrations, error) {
 
 // OpenCassette returns nil if no cassette is configured.
 func (f *ModelFlags) OpenCassette() (*llm.Cassette, error) {
-	if f.Cassette == "" || f.CassetteFor == modeLive {
+	if f.Cassette == "" || f.CassetteFor == ModeLive {
 		return nil, nil //nolint:nilnil // a valid, common case
 	}
 	c, err := llm.OpenCassette(f.Cassette, llm.CassetteMode(f.CassetteFor), llm.NewHTTPDoer())
@@ -208,18 +190,8 @@ func newClient(cfg llm.Config) (*llm.Client, error) {
 	return client, nil
 }
 
-// modeLive asks the model without a cassette.
-const modeLive = "live"
-
-// OpenMeasured opens the model for a measurement. mode and, if given, tape override the configured cassette, which is
-// meant for judging moves.
-func (f *ModelFlags) OpenMeasured(log *slog.Logger, mode, tape string) (*Model, error) {
-	f.Cassette, f.CassetteFor = cmp.Or(tape, f.Cassette), mode
-	if f.Cassette == "" && mode != modeLive {
-		return nil, term.UsageErrorf("--mode live needs no cassette", "--mode %s needs --cassette FILE", mode)
-	}
-	return f.Open(log)
-}
+// ModeLive is the --llm-cassette-mode that asks the model without a cassette.
+const ModeLive = "live"
 
 // withoutModel rejects or warns about settings that have no effect without a model.
 func (f *ModelFlags) withoutModel(log *slog.Logger) error {
@@ -384,10 +356,22 @@ func (m *Model) Layer(memory judge.Memory) (judge.Layer, error) {
 	return layer, nil
 }
 
+// NewTestLayer returns the model as a layer for cases with known outcomes: without the loop guard and without the budget
+// of a principal. wrap returns what sends its requests.
+func (m *Model) NewTestLayer(wrap func(*llm.Client) llm.Completer) (judge.Layer, error) {
+	layer, err := judge.NewModel(judge.ModelConfig{
+		Completer: wrap(m.client), Calibrations: m.Calibrations, Prompt: m.prompt(), RefusalLimit: -1, Stable: m.cassette != nil,
+	})
+	if err != nil {
+		return nil, term.UsageErrorf("", "the model cannot be set up: %w", err)
+	}
+	return layer, nil
+}
+
 func (m *Model) watch(op judge.Opinion) {
 	m.countOutage(op)
 	if c := m.Canaries.Load(); c != nil && op.Model != nil && op.Model.Calls > 0 {
-		c.Judged()
+		(*c).Judged()
 	}
 }
 
@@ -472,7 +456,9 @@ func (m *Model) Close() error {
 	if m == nil {
 		return nil
 	}
-	m.Canaries.Load().Close()
+	if c := m.Canaries.Load(); c != nil {
+		(*c).Close()
+	}
 	m.client.Close()
 	if m.cassette != nil && m.Flags.CassetteFor == string(llm.CassetteReplay) {
 		if unused := m.cassette.Unused(); len(unused) > 0 {

@@ -57,8 +57,6 @@ type Module struct {
 	Approved func(ctx context.Context, command string, flag func(name string) string) (Approval, error)
 	// NextStep returns the command that sets up a coding agent for a configuration file; "" if there is none.
 	NextStep func(client, config string) string
-	// Reports are additional reports of gavel eval run.
-	Reports Reports
 }
 
 // Command is a command of the command line.

@@ -1,8 +1,17 @@
-// Package measure is the module that imports cases for measuring a judge. It turns tables and promptfoo tests into
-// golden cases (gavel eval import).
+// Package measure is the module that measures a judge (gavel eval): on golden cases, whose right outcome is known, and
+// with canaries while the judge is in use. It has calibration, comparison, tuning, reports, labels of people, and imports.
+//
+// Promises:
+//   - the judge never sees the expected outcome of a case
+//   - evidence comes from the case; nothing is fetched
+//   - a report states how much its cases can show
+//
+// It must never decide a move.
 package measure
 
 import (
+	_ "embed"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -17,8 +26,14 @@ import (
 func init() {
 	module.Register(module.Module{
 		Name:    "measure",
-		Reports: reports{},
+		Formats: []module.Format{{Name: "golden", About: "one line of a file of golden cases, for gavel eval", Schema: func() any { return json.RawMessage(goldenSchema) }}},
+		Extend:  func(module.Setup) *module.Extension { return &module.Extension{Provides: canaryStarter{}} },
 		Commands: []module.Command{
+			{Name: "eval", Group: "judge", Help: "Measure a judge on cases with known outcomes.", Detail: detail},
+			{Parent: "eval", Name: "lint", Help: "Check golden cases before anything is measured on them.", New: func() any { return &lintCommand{} }},
+			{Parent: "eval", Name: "run", Help: "Measure a judge.", New: func() any { return &runCommand{} }},
+			{Parent: "eval", Name: "calibrate", Help: "Calibrate the confidence that a model states.", New: func() any { return &calibrateCommand{} }},
+			{Parent: "eval", Name: "report", Help: "Render the results of a run again.", New: func() any { return &reportCommand{} }},
 			{Parent: "eval", Name: "compare", Help: "Compare two runs.", New: func() any { return &compareCommand{} }},
 			{Parent: "eval", Name: "tune", Help: "Find the minConfidence that keeps a target risk.", New: func() any { return &tuneCommand{} }},
 			{Parent: "eval", Name: "label", Help: "Label cases, one at a time.", New: func() any { return &labelCommand{} }},
@@ -30,6 +45,12 @@ func init() {
 		},
 	})
 }
+
+const detail = `A judge is measured on golden cases: moves whose right outcome is known. They are kept in
+JSON Lines files, one case per line; docs/evaluation.md lists every key.`
+
+//go:embed golden.schema.json
+var goldenSchema []byte
 
 // importFlags are the flags of the import commands.
 type importFlags struct {

@@ -8,7 +8,6 @@ import (
 	"io"
 
 	"github.com/gavel-mcp/gavel/internal/cli"
-	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/compare"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/report"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -34,14 +33,14 @@ Exit codes: 0 not worse, 2 wrong usage, 3 not comparable, 4 significantly worse.
 }
 
 func (c *compareCommand) Run(_ context.Context, con *cli.Console) error {
-	if err := cmp.Or(cli.CheckExtensions(c.Out, ".txt", ".json", ".html"), cli.CheckOverwrite(c.Out, c.Before, c.After)); err != nil {
+	if err := cmp.Or(checkExtensions(c.Out, ".txt", ".json", ".html"), checkOverwrite(c.Out, c.Before, c.After)); err != nil {
 		return err
 	}
-	before, err := cli.ReadResults(c.Before)
+	before, err := ReadResults(c.Before)
 	if err != nil {
 		return err
 	}
-	after, err := cli.ReadResults(c.After)
+	after, err := ReadResults(c.After)
 	if err != nil {
 		return err
 	}
@@ -50,18 +49,18 @@ func (c *compareCommand) Run(_ context.Context, con *cli.Console) error {
 	}
 	compared := compare.Runs(before, after)
 	text := report.ComparisonText(compared, before, after)
-	render := module.Renderings{
+	render := renderings{
 		".txt":  func(w io.Writer) error { return text.Text(w, term.Align) },
 		".html": func(w io.Writer) error { return report.ComparisonPage(compared, before, after).HTML(w) },
 		".json": func(w io.Writer) error { return writeIndented(w, compared) },
 	}
 	if c.JSON {
-		if err := errors.Join(render.WriteFiles(c.Out), con.Out.JSON(compared)); err != nil {
+		if err := errors.Join(render.writeFiles(c.Out), con.Out.JSON(compared)); err != nil {
 			return err
 		}
-		return module.ExitWith(compared.Conclude())
+		return exitWith(compared.Conclude())
 	}
-	return render.Finish(con.Out, c.Out, compared.Conclude())
+	return render.finish(con.Out, c.Out, compared.Conclude())
 }
 
 func writeIndented(w io.Writer, v any) error {

@@ -167,7 +167,7 @@ func (h *historyReader) buildCase(before record.Instance, ev record.Event, moves
 		return c, "its definition has changed or is missing", nil
 	case ev.JudgeConfigHash != "":
 		return c, "the judge was configured separately from the definition", nil
-	case !sameFacts(cli.BuildFacts(def, moves), before.Facts):
+	case !sameFacts(buildFacts(def, moves), before.Facts):
 		return c, "earlier moves were undone", nil
 	}
 	c = eval.Case{

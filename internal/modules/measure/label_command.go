@@ -118,7 +118,7 @@ func (s *labelSession) chooseCases(cases []eval.Golden, settle []string) error {
 			said[dispute.Case] = dispute.Said[:]
 		}
 	}
-	done, definitions := 0, cli.NewDefinitionCache()
+	done, definitions := 0, NewDefinitionCache()
 	var rest []labelCase
 	for _, g := range cases {
 		if len(settle) == 2 && said[g.ID] == nil {
@@ -314,7 +314,7 @@ func describeLabel(l label.Labelling) string {
 
 // readUnlabelled reads all cases; labels may be absent.
 func readUnlabelled(ctx context.Context, paths []string) ([]eval.Golden, error) {
-	files, err := cli.GoldenFiles(paths)
+	files, err := GoldenFiles(paths)
 	if err != nil {
 		return nil, err
 	}
@@ -411,9 +411,9 @@ func (c *agreeCommand) Run(ctx context.Context, con *cli.Console) error {
 	}
 	read := append([]string{c.Settled}, c.Labels...)
 	for _, g := range cases {
-		read = cli.AppendNew(read, g.File)
+		read = appendNew(read, g.File)
 	}
-	if err := cli.CheckOverwrite([]string{c.Out}, read...); err != nil {
+	if err := checkOverwrite([]string{c.Out}, read...); err != nil {
 		return err
 	}
 	agreement, of, err := compareLabels(cases, c.Labels)

@@ -30,11 +30,11 @@ Exit codes: 0 certified, 1 not certifiable or not feasible, 2 wrong usage.`
 }
 
 func (c *tuneCommand) Run(_ context.Context, con *cli.Console) error {
-	target, err := cli.ParseShare(c.Target)
+	target, err := parseShare(c.Target)
 	if err != nil {
 		return term.UsageErrorf("", "--target-risk: %w", err)
 	}
-	m, err := cli.ReadResults(c.Results)
+	m, err := ReadResults(c.Results)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (c *tuneCommand) Run(_ context.Context, con *cli.Console) error {
 	if c.Then == "" {
 		t, err = tune.Tune(m.Cases, m.Results, target, m.Report.Options)
 	} else {
-		then, wrong := cli.ReadResults(c.Then)
+		then, wrong := ReadResults(c.Then)
 		if wrong != nil {
 			return wrong
 		}

@@ -25,8 +25,7 @@ type schemaInfo struct {
 	Print func(con *cli.Console) (any, error) `json:"-"`
 }
 
-// schemaFiles holds the schemas of tests, golden cases, and sections of the configuration file that are not
-// settings.
+// schemaFiles holds the schemas of tests and of sections of the configuration file that are not settings.
 //
 //go:embed schemas
 var schemaFiles embed.FS
@@ -43,7 +42,6 @@ func ListSchemas() []schemaInfo {
 		{"definition", "a workflow definition (JSON Schema 2020-12)", func(*cli.Console) (any, error) { return workflow.FormatSchema(), nil }},
 		{"config", "the configuration file of --config", configSchema},
 		{"tests", "tests of a workflow, for gavel test", file("tests")},
-		{"golden", "one line of a file of golden cases, for gavel eval", file("golden")},
 	}
 	for _, f := range module.Formats() {
 		all = append(all, schemaInfo{f.Name, f.About, func(*cli.Console) (any, error) { return f.Schema(), nil }})

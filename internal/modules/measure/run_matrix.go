@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/gavel-mcp/gavel/internal/cli"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/report"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/prompts"
@@ -16,7 +16,7 @@ import (
 const maxCells = 16
 
 // cells returns the judges that a run measures: one, or each model with each prompt.
-func (c *evalRunCmd) cells() ([]cli.Cell, error) {
+func (c *runCommand) cells() ([]Cell, error) {
 	editions := []string{""}
 	if len(c.Prompts) > 0 {
 		editions = nil
@@ -42,22 +42,20 @@ func (c *evalRunCmd) cells() ([]cli.Cell, error) {
 		case i == 0:
 			c.Model = name
 		default:
-			c.Also = cli.AppendNew(c.Also, spec)
+			c.Also = appendNew(c.Also, spec)
 		}
 		models = append(models, name)
 	}
 	if len(models) == 0 {
 		models = []string{""}
 	}
-	var all []cli.Cell
+	var all []Cell
 	for _, model := range models {
 		for _, edition := range editions {
-			all = append(all, cli.Cell{Model: model, Prompt: edition})
+			all = append(all, Cell{Model: model, Prompt: edition})
 		}
 	}
 	switch several := len(all) > 1; {
-	case several && module.FindReports() == nil:
-		return nil, errNoReports
 	case c.Structural && len(c.Models)+len(c.Prompts) > 0:
 		return nil, term.UsageErrorf("drop --structural, or --model and --prompt", "--structural asks no model, so --model and --prompt have no effect")
 	case len(all) > maxCells:
@@ -69,7 +67,7 @@ func (c *evalRunCmd) cells() ([]cli.Cell, error) {
 }
 
 // runMatrix measures the cells one after the other and reports on all of them.
-func (b *evalBench) runMatrix(ctx context.Context, con *cli.Console, cells []cli.Cell, gates eval.Gates) error {
+func (b *bench) runMatrix(ctx context.Context, con *cli.Console, cells []Cell, gates eval.Gates) error {
 	var done []eval.Cell
 	for _, cell := range cells {
 		m, err := b.measure(ctx, cell)
@@ -89,9 +87,9 @@ func (b *evalBench) runMatrix(ctx context.Context, con *cli.Console, cells []cli
 			break
 		}
 	}
-	render, conclusion, err := module.FindReports().Matrix(done)
+	m, err := report.NewMatrix(done)
 	if err != nil {
 		return err
 	}
-	return render.Finish(con.Out, b.out, conclusion)
+	return renderMatrix(m).finish(con.Out, b.out, m.Conclude())
 }

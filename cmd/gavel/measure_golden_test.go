@@ -15,7 +15,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/author"
 	"github.com/gavel-mcp/gavel/engine/storetest"
-	"github.com/gavel-mcp/gavel/internal/cli"
+	"github.com/gavel-mcp/gavel/internal/modules/measure"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
@@ -31,7 +31,7 @@ var (
 // goldenCases returns the cases of the set, or those with one of the tags.
 func goldenCases(t *testing.T, tags ...string) (cases []eval.Case) {
 	t.Helper()
-	set, err := cli.ReadGolden(t.Context(), []string{goldenFolder}, nil, tags)
+	set, err := measure.ReadGolden(t.Context(), []string{goldenFolder}, nil, tags)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,11 +47,11 @@ func goldenCases(t *testing.T, tags ...string) (cases []eval.Case) {
 // askedAbout finds the golden case of a question by the documents that the question shows.
 func askedAbout(t *testing.T) func(llmtest.Question) (eval.Case, bool) {
 	t.Helper()
-	set, err := cli.ReadGolden(t.Context(), []string{goldenFolder}, nil, nil)
+	set, err := measure.ReadGolden(t.Context(), []string{goldenFolder}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, builder := map[string]eval.Case{}, &cli.CaseBuilder{Set: set, Definitions: cli.NewDefinitionCache()}
+	known, builder := map[string]eval.Case{}, &measure.CaseBuilder{Set: set, Definitions: measure.NewDefinitionCache()}
 	for _, c := range goldenCases(t) {
 		question, err := builder.Build(c)
 		if err != nil {

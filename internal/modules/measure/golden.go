@@ -1,4 +1,4 @@
-package cli
+package measure
 
 import (
 	"cmp"
@@ -10,12 +10,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
@@ -90,7 +92,7 @@ func ReadWorkflow(file string, raw json.RawMessage) (*workflow.Definition, error
 		return nil, fmt.Errorf("workflow.ref %q is absolute; write it relative to the folder of the case", path)
 	}
 	full := filepath.Join(filepath.Dir(file), filepath.FromSlash(path))
-	d, err := ParseDefinition(full)
+	d, err := cli.ParseDefinition(full)
 	if _, bad := errors.AsType[*workflow.ParseError](err); bad {
 		return nil, fmt.Errorf("%s is not a workflow definition; run gavel lint on it: %w", full, err)
 	}
@@ -119,7 +121,7 @@ func allCriteria(d *workflow.Definition) eval.Criteria {
 func criteriaOf(d *workflow.Definition, t *workflow.Transition) []string {
 	var out []string
 	for _, c := range slices.Concat(d.Rubric(nil).Criteria, t.Judge.Criteria) {
-		out = AppendNew(out, c)
+		out = appendNew(out, c)
 	}
 	return out
 }
@@ -249,10 +251,10 @@ func (b *CaseBuilder) Build(c eval.Case) (judge.Case, error) {
 	return def.Case(workflow.CaseInput{
 		Operation: judge.Advance, Version: 1,
 		// The definitions of an evaluation belong to the operator, who provides the files.
-		Owner: OperatorOwner, Instance: "wf-00000000-0000-7000-8000-000000000000",
+		Owner: cli.OperatorOwner, Instance: "wf-00000000-0000-7000-8000-000000000000",
 		State: c.State, Action: c.Action, Data: c.Data, Context: c.Context,
 		Principal: cmp.Or(c.Principal, EvaluationPrincipal), Role: cmp.Or(c.Role, string(engine.RoleAgent)),
-		Facts: BuildFacts(def, c.History), ReviewPath: true, Now: evaluationTime, Seed: b.Seed,
+		Facts: buildFacts(def, c.History), ReviewPath: true, Now: evaluationTime, Seed: b.Seed,
 	})
 }
 
@@ -294,3 +296,48 @@ type Cell struct{ Model, Prompt string }
 
 // Name returns the model and the prompt, as a report calls them.
 func (c Cell) Name() string { return strings.TrimSpace(c.Model + " " + c.Prompt) }
+
+// GoldenFiles returns the files of golden cases that paths name.
+func GoldenFiles(paths []string) ([]string, error) {
+	return cli.FindFiles(paths, "golden case file", ".jsonl")
+}
+
+// buildFacts returns the facts of a history.
+func buildFacts(def *workflow.Definition, history []eval.Step) workflow.Facts {
+	f := workflow.Facts{Visited: []string{def.InitialState}, Performed: map[string][]string{}}
+	at := def.InitialState
+	for _, step := range history {
+		if s := def.States[at]; s != nil && s.Transitions[step.Action] != nil {
+			for _, p := range s.Transitions[step.Action].Freezes {
+				f.Frozen = appendNew(f.Frozen, p)
+			}
+		}
+		if step.By != "" {
+			f.Performed[step.Action] = appendNew(f.Performed[step.Action], step.By)
+		}
+		at = step.State
+		f.Visited = appendNew(f.Visited, at)
+	}
+	return f
+}
+
+// appendNew appends s unless list has it.
+func appendNew(list []string, s string) []string {
+	if slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}
+
+// parseShare parses a share such as 1% or 0.01.
+func parseShare(text string) (float64, error) {
+	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		v /= 100
+	}
+	if err != nil || !(v >= 0 && v <= 1) {
+		return 0, fmt.Errorf("%q is not a share; write it as 1%% or 0.01", text)
+	}
+	return v, nil
+}

@@ -11,12 +11,12 @@ import (
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
-type evalLintCmd struct {
+type lintCommand struct {
 	Paths []string `arg:"" name:"path" help:"Files of golden cases, or folders with .jsonl files."`
 	JSON  bool     `name:"json" help:"Print JSON."`
 }
 
-func (evalLintCmd) Help() string {
+func (lintCommand) Help() string {
 	return `Checks every line: its keys and values, duplicate cases, contradictory labels, groups and texts in
 two splits, and states, actions and criteria that the workflow lacks. All paths together are one
 set. The last line of the output has the digest of the set, which changes with the cases.
@@ -30,19 +30,19 @@ Examples:
 Exit codes: 0 no issue, 1 issues, 2 wrong usage, 3 could not find out.`
 }
 
-// EvalLintReport is the JSON result of gavel eval lint.
-type EvalLintReport struct {
+// LintReport is the JSON result of gavel eval lint.
+type LintReport struct {
 	OK     bool         `json:"ok"`
 	Issues []eval.Issue `json:"issues"`
 	eval.Summary
 }
 
-func (c *evalLintCmd) Run(ctx context.Context, con *cli.Console) error {
-	files, err := cli.GoldenFiles(c.Paths)
+func (c *lintCommand) Run(ctx context.Context, con *cli.Console) error {
+	files, err := GoldenFiles(c.Paths)
 	if err != nil {
 		return err
 	}
-	linter := eval.NewLinter(cli.NewDefinitionCache().Criteria)
+	linter := eval.NewLinter(NewDefinitionCache().Criteria)
 	for _, file := range files {
 		if err := lintGolden(ctx, linter, file); err != nil {
 			return err
@@ -52,7 +52,7 @@ func (c *evalLintCmd) Run(ctx context.Context, con *cli.Console) error {
 	if summary.Cases == 0 && len(issues) == 0 {
 		return term.UsageErrorf("each line is a case; docs/evaluation.md lists every key", "there are no cases in %s", strings.Join(c.Paths, " "))
 	}
-	report := EvalLintReport{OK: len(issues) == 0, Issues: issues, Summary: summary}
+	report := LintReport{OK: len(issues) == 0, Issues: issues, Summary: summary}
 	err = con.Print(c.JSON, report, func() { printGoldenLint(con, report) })
 	return cmp.Or(err, cli.ExitBadUnless(report.OK))
 }
@@ -77,7 +77,7 @@ func lintGolden(ctx context.Context, linter *eval.Linter, file string) error {
 	return nil
 }
 
-func printGoldenLint(con *cli.Console, r EvalLintReport) {
+func printGoldenLint(con *cli.Console, r LintReport) {
 	for _, i := range r.Issues {
 		con.Out.Printf("%s:%d: %s [%s]\n", i.File, i.Line, i.Message, i.Rule)
 	}

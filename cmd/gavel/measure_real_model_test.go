@@ -11,7 +11,7 @@ import (
 	"testing"
 	"text/tabwriter"
 
-	"github.com/gavel-mcp/gavel/internal/cli"
+	"github.com/gavel-mcp/gavel/internal/modules/measure"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
@@ -51,7 +51,7 @@ func TestRealModelFromItsCassettes(t *testing.T) {
 			t.Errorf("%s: exit code %d\n%s", rung, code, out)
 			continue
 		}
-		m, err := cli.ReadResults(file)
+		m, err := measure.ReadResults(file)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/internal/cli"
+	"github.com/gavel-mcp/gavel/internal/modules/measure"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
@@ -150,7 +150,7 @@ func TestWrongJudgesFailTheGates(t *testing.T) {
 
 func reportIn(t *testing.T, path string) eval.Report {
 	t.Helper()
-	m, err := cli.ReadResults(path)
+	m, err := measure.ReadResults(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/internal/cli"
+	"github.com/gavel-mcp/gavel/internal/modules/measure"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
@@ -16,7 +16,7 @@ import (
 func TestGoldenSetIsReadAgain(t *testing.T) {
 	t.Parallel()
 	path := smallSet(t, 4)
-	set, err := cli.ReadGolden(t.Context(), []string{path}, []eval.Split{eval.Test}, nil)
+	set, err := measure.ReadGolden(t.Context(), []string{path}, []eval.Split{eval.Test}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestGoldenSetIsAFile(t *testing.T) {
 		t.Skip("there is no file here that is none")
 	}
 	var said *term.ExitError
-	if _, err := cli.ReadGolden(t.Context(), []string{os.DevNull}, nil, nil); !errors.As(err, &said) || said.Code != term.ExitUsage || !strings.Contains(err.Error(), "more than once") {
+	if _, err := measure.ReadGolden(t.Context(), []string{os.DevNull}, nil, nil); !errors.As(err, &said) || said.Code != term.ExitUsage || !strings.Contains(err.Error(), "more than once") {
 		t.Errorf("a device: %v", err)
 	}
 }

@@ -8,8 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/cmd/gavel/internal/measure"
-	"github.com/gavel-mcp/gavel/internal/cli"
+	"github.com/gavel-mcp/gavel/internal/modules/measure"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/validators"
@@ -18,7 +17,7 @@ import (
 // golden reads the golden cases of the repository.
 func golden(t *testing.T) []eval.Golden {
 	t.Helper()
-	files, err := cli.GoldenFiles([]string{filepath.Join("..", "..", "testdata", "golden")})
+	files, err := measure.GoldenFiles([]string{filepath.Join("..", "..", "testdata", "golden")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +123,7 @@ func checkGoldenCase(t *testing.T, c eval.Golden) {
 	t.Helper()
 	for tag, is := range map[string]bool{
 		"evidence": len(c.Evidence) > 0,
-		"history":  len(c.History) > 1 || len(c.History) == 1 && c.History[0].By != cli.EvaluationPrincipal,
+		"history":  len(c.History) > 1 || len(c.History) == 1 && c.History[0].By != measure.EvaluationPrincipal,
 		"escalate": c.Expect.Outcome == judge.Escalate,
 	} {
 		if slices.Contains(c.Tags, tag) != is {
@@ -176,11 +175,11 @@ func caseSize(t *testing.T, c eval.Golden) int {
 // person, and every other case passes all layers before the model. So only a judge can distinguish those.
 func TestStructuralLayersMatchGoldenTags(t *testing.T) {
 	t.Parallel()
-	set, err := cli.ReadGolden(t.Context(), []string{goldenFolder}, nil, nil)
+	set, err := measure.ReadGolden(t.Context(), []string{goldenFolder}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	builder, decide := &cli.CaseBuilder{Set: set, Definitions: cli.NewDefinitionCache()}, cli.NewDecider(plainSandbox(t), nil, cli.Cell{})
+	builder, decide := &measure.CaseBuilder{Set: set, Definitions: measure.NewDefinitionCache()}, measure.NewDecider(plainSandbox(t), nil, measure.Cell{})
 	for _, g := range goldenCases(t) {
 		c, err := builder.Build(g)
 		if err != nil {
@@ -217,7 +216,7 @@ func TestGoldenCasesAreClean(t *testing.T) {
 	if !strings.Contains(said, "0 issues") || !strings.Contains(pages(t)["../../docs/evaluation.md"], said) {
 		t.Errorf("docs/evaluation.md does not show: %s", said)
 	}
-	var report measure.EvalLintReport
+	var report measure.LintReport
 	if err := json.Unmarshal(runGavel(t, "eval", "lint", "--json", dir), &report); err != nil || !report.OK || report.Cases != len(golden(t)) {
 		t.Errorf("%+v, %v", report, err)
 	}

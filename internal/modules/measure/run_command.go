@@ -9,14 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
-
-	"github.com/alecthomas/kong"
 
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/internal/cli"
-	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/compare"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
@@ -24,22 +24,7 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// EvalCommand has the commands that measure a judge.
-type EvalCommand struct {
-	Lint      evalLintCmd      `cmd:"" help:"Check golden cases before anything is measured on them."`
-	Run       evalRunCmd       `cmd:"" help:"Measure a judge."`
-	Calibrate evalCalibrateCmd `cmd:"" help:"Calibrate the confidence that a model states."`
-	Report    evalReportCmd    `cmd:"" help:"Render the results of a run again."`
-	kong.Plugins
-}
-
-// Help returns the detailed help.
-func (EvalCommand) Help() string {
-	return `A judge is measured on golden cases: moves whose right outcome is known. They are kept in
-JSON Lines files, one case per line; docs/evaluation.md lists every key.`
-}
-
-type evalRunCmd struct {
+type runCommand struct {
 	Paths      []string      `arg:"" optional:"" name:"path" help:"Files of golden cases, or folders with .jsonl files."`
 	Split      []string      `name:"split" enum:"dev,cal,test" placeholder:"SPLIT" help:"Only cases of this split: dev, cal or test. Repeatable. Default: all."`
 	Tags       []string      `name:"tags" placeholder:"TAG" help:"Only cases with one of these tags."`
@@ -64,7 +49,7 @@ type evalRunCmd struct {
 	cli.ModelFlags
 }
 
-func (evalRunCmd) Help() string {
+func (runCommand) Help() string {
 	return `Every case goes through the real pipeline. Evidence comes from the case; nothing is fetched.
 Without a network, the model's answers come from a cassette. The report begins with the
 false-approve rate and the upper bound that the cases can show. It ends with PASSED or FAILED
@@ -87,12 +72,12 @@ Exit codes: 0 fine, 1 a gate failed, 2 wrong usage, 3 not evaluated: too many fa
 4 significantly worse than the baseline, 5 incomplete: fine, but some cases have no outcome.`
 }
 
-func (c *evalRunCmd) Run(ctx context.Context, con *cli.Console) (err error) {
+func (c *runCommand) Run(ctx context.Context, con *cli.Console) (err error) {
 	options, gates, err := c.settings()
 	if err != nil {
 		return err
 	}
-	if err := cli.CheckExtensions(c.Out, extensions()...); err != nil {
+	if err := checkExtensions(c.Out, runEndings...); err != nil {
 		return err
 	}
 	cells, err := c.cells()
@@ -103,32 +88,32 @@ func (c *evalRunCmd) Run(ctx context.Context, con *cli.Console) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := cli.CheckOverwrite(c.Out, c.Gates, c.Tape, c.Cassette); err != nil {
+	if err := checkOverwrite(c.Out, c.Gates, c.Tape, c.Cassette); err != nil {
 		return err
 	}
 	if len(c.Paths) == 0 {
 		return term.UsageErrorf("gavel eval run --help has examples", "no cases: name files or folders")
 	}
-	set, err := cli.ReadGolden(ctx, c.Paths, options.Splits, c.Tags)
+	set, err := ReadGolden(ctx, c.Paths, options.Splits, c.Tags)
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(cli.CheckOverwrite(c.Out, set.Files...), checkSame(ctx, set, before)); err != nil {
+	if err := cmp.Or(checkOverwrite(c.Out, set.Files...), checkSame(ctx, set, before)); err != nil {
 		return err
 	}
-	bench, err := c.openBench(con, set, options, len(cells))
+	b, err := c.openBench(con, set, options, len(cells))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, bench.Close()) }()
+	defer func() { err = errors.Join(err, b.Close()) }()
 	if len(cells) > 1 {
-		return bench.runMatrix(ctx, con, cells, gates)
+		return b.runMatrix(ctx, con, cells, gates)
 	}
-	m, err := bench.measure(ctx, cells[0])
+	m, err := b.measure(ctx, cells[0])
 	if err != nil {
 		return err
 	}
-	return c.conclude(con, bench.out, m, gates, before)
+	return c.conclude(con, b.out, m, gates, before)
 }
 
 // lineFiles are the --out files that receive one line per result as soon as it is available.
@@ -170,23 +155,17 @@ func (f lineFiles) Close() (err error) {
 	return err
 }
 
-// errNoReports rejects a comparison in a build without the module that compares runs.
-var errNoReports = term.UsageErrorf("use a gavel with all modules", "this program compares no runs")
-
 // readBaseline reads the earlier run, nil if there is none. Call it before this run costs anything.
-func (c *evalRunCmd) readBaseline() (*eval.Measurement, error) {
+func (c *runCommand) readBaseline() (*eval.Measurement, error) {
 	if c.Baseline == "" {
 		return nil, nil
 	}
-	if module.FindReports() == nil {
-		return nil, errNoReports
-	}
-	m, err := cli.ReadResults(c.Baseline)
+	m, err := ReadResults(c.Baseline)
 	return &m, err
 }
 
-func (c *evalRunCmd) settings() (eval.Options, eval.Gates, error) {
-	failures, err := cli.ParseShare(c.MaxErrors)
+func (c *runCommand) settings() (eval.Options, eval.Gates, error) {
+	failures, err := parseShare(c.MaxErrors)
 	if err != nil {
 		return eval.Options{}, eval.Gates{}, term.UsageErrorf("", "--max-errors: %w", err)
 	}
@@ -223,7 +202,7 @@ func readGates(path string) (eval.Gates, error) {
 	return g, nil
 }
 
-func (c *evalRunCmd) openModel(con *cli.Console) (*cli.Model, error) {
+func (c *runCommand) openModel(con *cli.Console) (*cli.Model, error) {
 	if c.Structural {
 		return nil, nil
 	}
@@ -236,28 +215,48 @@ func (c *evalRunCmd) openModel(con *cli.Console) (*cli.Model, error) {
 	if c.Parallel == 0 {
 		c.Parallel = max(8, c.Workers) // enough that no worker waits for another
 	}
-	return c.OpenMeasured(con.Log, c.Mode, c.Tape)
+	// The configured cassette is meant for judging moves.
+	c.Cassette, c.CassetteFor = cmp.Or(c.Tape, c.Cassette), c.Mode
+	if c.Cassette == "" && c.Mode != cli.ModeLive {
+		return nil, term.UsageErrorf("--mode live needs no cassette", "--mode %s needs --cassette FILE", c.Mode)
+	}
+	return c.Open(con.Log)
 }
 
-// evalBench is shared by the cells of a run.
-type evalBench struct {
-	cmd        *evalRunCmd
+// independent asks the model about each case as if it were the first. It takes no answer from the cache, because cached
+// answers would make an inconsistent judge look consistent. No earlier answer, valid or not, prevents the next question.
+type independent struct {
+	*llm.Client
+	asked atomic.Uint64
+}
+
+func (i *independent) Complete(ctx context.Context, req llm.Request) (llm.Reply, error) {
+	req.Key, req.Caller = "", "case "+strconv.FormatUint(i.asked.Add(1), 10)
+	ctx, transcript := llm.WithTranscript(ctx)
+	reply, err := i.Client.Complete(ctx, req)
+	eval.RecordExchange(ctx, eval.Exchange{System: req.System, User: req.User, Answers: transcript.Answers()})
+	return reply, err
+}
+
+// bench is shared by the cells of a run.
+type bench struct {
+	cmd        *runCommand
 	out        []string // paths of --out that are written at the end
-	set        cli.GoldenSet
+	set        GoldenSet
 	options    eval.Options
 	model      *cli.Model // nil if no model is asked
 	box        *gavel.Sandbox
 	lines      lineFiles
 	progress   *term.Progress
-	builder    *cli.CaseBuilder
+	builder    *CaseBuilder
 	cells      int
 	structural []eval.Result // results of the pipeline without a model, once it has run
 }
 
-func (c *evalRunCmd) openBench(con *cli.Console, set cli.GoldenSet, o eval.Options, cells int) (b *evalBench, err error) {
-	b = &evalBench{
+func (c *runCommand) openBench(con *cli.Console, set GoldenSet, o eval.Options, cells int) (b *bench, err error) {
+	b = &bench{
 		cmd: c, set: set, options: o, progress: con.Err.NewProgress(), cells: cells,
-		builder: &cli.CaseBuilder{Set: set, Seed: int64(c.Seed), Definitions: cli.NewDefinitionCache()}, //nolint:gosec // any number is a seed
+		builder: &CaseBuilder{Set: set, Seed: int64(c.Seed), Definitions: NewDefinitionCache()}, //nolint:gosec // any number is a seed
 	}
 	defer func() {
 		if err != nil {
@@ -274,15 +273,15 @@ func (c *evalRunCmd) openBench(con *cli.Console, set cli.GoldenSet, o eval.Optio
 	return b, err
 }
 
-func (b *evalBench) Close() error {
+func (b *bench) Close() error {
 	if b.box != nil {
 		_ = b.box.Close() // the workers have no state
 	}
 	return errors.Join(b.lines.Close(), b.model.Close())
 }
 
-func (b *evalBench) run(ctx context.Context, cell cli.Cell, layer judge.Layer, r eval.Runner, add func(eval.Case, []eval.Result) error) error {
-	r.Build, r.Decide, r.Workers = b.builder.Build, cli.NewDecider(b.box.Compiler, layer, cell), b.cmd.Workers
+func (b *bench) run(ctx context.Context, cell Cell, layer judge.Layer, r eval.Runner, add func(eval.Case, []eval.Result) error) error {
+	r.Build, r.Decide, r.Workers = b.builder.Build, NewDecider(b.box.Compiler, layer, cell), b.cmd.Workers
 	r.Retries, r.Replay = 3, b.cmd.CassetteFor == string(llm.CassetteReplay)
 	r.Progress = func(done int) {
 		line := strings.TrimSpace(fmt.Sprintf("%s %d of %d cases", cell.Name(), done, b.set.Count))
@@ -296,7 +295,7 @@ func (b *evalBench) run(ctx context.Context, cell cli.Cell, layer judge.Layer, r
 }
 
 // measure runs the cases through the judge of a cell, and once through the pipeline without a model.
-func (b *evalBench) measure(ctx context.Context, cell cli.Cell) (m eval.Measurement, err error) {
+func (b *bench) measure(ctx context.Context, cell Cell) (m eval.Measurement, err error) {
 	c := b.cmd
 	m.About = eval.About{Sets: c.Paths, Judge: "structural: no model is asked", Repeats: c.Repeat, Tags: c.Tags, Remarks: slices.Clone(c.Remarks)}
 	ledger := eval.Ledger{ViewBytes: eval.MaxViews / b.cells}
@@ -330,13 +329,13 @@ func (b *evalBench) measure(ctx context.Context, cell cli.Cell) (m eval.Measurem
 	return m, nil
 }
 
-func (b *evalBench) measureModel(ctx context.Context, cell cli.Cell, keep func(eval.Case, []eval.Result) error) error {
-	layer, err := b.model.Measured()
+func (b *bench) measureModel(ctx context.Context, cell Cell, keep func(eval.Case, []eval.Result) error) error {
+	layer, err := b.model.NewTestLayer(func(c *llm.Client) llm.Completer { return &independent{Client: c} })
 	if err != nil {
 		return err
 	}
 	if b.structural == nil {
-		err := b.run(ctx, cli.Cell{}, nil, eval.Runner{}, func(of eval.Case, results []eval.Result) error {
+		err := b.run(ctx, Cell{}, nil, eval.Runner{}, func(of eval.Case, results []eval.Result) error {
 			b.structural = append(b.structural, eval.Result{Case: of.ID, Outcome: results[0].Outcome, Failure: results[0].Failure})
 			return nil
 		})
@@ -350,7 +349,7 @@ func (b *evalBench) measureModel(ctx context.Context, cell cli.Cell, keep func(e
 }
 
 // addUnjudged adds the cases that a stopped run did not reach; the report counts them as missing.
-func addUnjudged(ctx context.Context, set cli.GoldenSet, ledger *eval.Ledger, done int) error {
+func addUnjudged(ctx context.Context, set GoldenSet, ledger *eval.Ledger, done int) error {
 	n := 0
 	for c, err := range set.All(ctx) {
 		if err != nil {
@@ -375,17 +374,20 @@ func promptsOf(results []eval.Result) []string {
 	var out []string
 	for _, r := range results {
 		if r.PromptDigest != "" {
-			out = cli.AppendNew(out, r.PromptDigest)
+			out = appendNew(out, r.PromptDigest)
 		}
 	}
 	slices.Sort(out)
 	return out
 }
 
-func (c *evalRunCmd) conclude(con *cli.Console, out []string, m eval.Measurement, gates eval.Gates, before *eval.Measurement) error {
+func (c *runCommand) conclude(con *cli.Console, out []string, m eval.Measurement, gates eval.Gates, before *eval.Measurement) error {
 	if before != nil {
 		var err error
-		if m.Baseline, err = module.FindReports().Compare(*before, m); err != nil {
+		if err = compare.CheckSame(*before, m); err == nil {
+			m.Baseline, err = compare.Runs(*before, m).Baseline()
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -396,12 +398,12 @@ func (c *evalRunCmd) conclude(con *cli.Console, out []string, m eval.Measurement
 	if err != nil {
 		return err
 	}
-	return render.Finish(con.Out, out, m.Conclude())
+	return render.finish(con.Out, out, m.Conclude())
 }
 
 // checkSame rejects a baseline in which a selected case has a different right outcome. It runs before the judge, so
 // that an impossible comparison costs nothing.
-func checkSame(ctx context.Context, s cli.GoldenSet, before *eval.Measurement) error {
+func checkSame(ctx context.Context, s GoldenSet, before *eval.Measurement) error {
 	if before == nil {
 		return nil
 	}
@@ -412,5 +414,5 @@ func checkSame(ctx context.Context, s cli.GoldenSet, before *eval.Measurement) e
 		}
 		now.Cases = append(now.Cases, eval.Case{ID: c.ID, Expect: eval.Expect{Outcome: c.Expect.Outcome}})
 	}
-	return module.FindReports().CheckSame(*before, now)
+	return compare.CheckSame(*before, now)
 }

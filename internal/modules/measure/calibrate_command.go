@@ -5,53 +5,23 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/internal/cli"
-	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
-func renderRun(m eval.Measurement) (module.Renderings, error) {
-	page, reports := m.Page(), module.FindReports()
-	all := module.Renderings{
-		".txt":   func(w io.Writer) error { return page.Text(w, term.Align) },
-		".json":  func(w io.Writer) error { return eval.WriteJSON(w, m) },
-		".jsonl": func(w io.Writer) error { return eval.WriteAllLines(w, eval.Cell{Run: m}) },
-		".xml":   func(w io.Writer) error { return eval.JUnit(w, eval.Cell{Run: m}) },
-	}
-	if reports == nil {
-		return all, nil
-	}
-	all[".html"] = func(w io.Writer) error { return reports.HTML(w, m) }
-	if m.Baseline == nil {
-		return all, nil
-	}
-	tables, err := reports.Tables(m.Baseline)
-	page.Tables = append(page.Tables, tables...)
-	return all, err
-}
-
-// extensions lists the endings of --out.
-func extensions() []string {
-	if module.FindReports() == nil {
-		return []string{".txt", ".json", ".xml", ".jsonl"}
-	}
-	return []string{".txt", ".json", ".xml", ".html", ".jsonl"}
-}
-
-type evalCalibrateCmd struct {
+type calibrateCommand struct {
 	Results string `arg:"" name:"results" help:"Results of a run over the splits cal and test (.json)."`
 	Out     string `name:"out" required:"" placeholder:"FILE" help:"The file of calibrations to write, for --llm-calibration."`
 	Method  string `name:"method" enum:"platt,isotonic" default:"platt" placeholder:"METHOD" help:"platt (the default) or isotonic, which needs many cases."`
 	Fitted  string `name:"date" placeholder:"DATE" help:"The date of the fit, recorded in the file."`
 }
 
-func (evalCalibrateCmd) Help() string {
+func (calibrateCommand) Help() string {
 	return `Calibrates the confidence of approvals on the split cal, for each model, prompt and set of criteria.
 The gain is measured on the approvals of test. A calibration counts if the fit is good enough
 (docs/evaluation.md has the rule). The file has the others too, so that a decision can report why
@@ -65,11 +35,11 @@ Examples:
 Exit codes: 0 written, 1 none is good enough, 2 wrong usage, 3 it cannot be written.`
 }
 
-func (c *evalCalibrateCmd) Run(_ context.Context, con *cli.Console) error {
-	if err := cli.CheckOverwrite([]string{c.Out}, c.Results); err != nil {
+func (c *calibrateCommand) Run(_ context.Context, con *cli.Console) error {
+	if err := checkOverwrite([]string{c.Out}, c.Results); err != nil {
 		return err
 	}
-	m, err := cli.ReadResults(c.Results)
+	m, err := ReadResults(c.Results)
 	if err != nil {
 		return err
 	}
@@ -114,7 +84,7 @@ func (c *evalCalibrateCmd) Run(_ context.Context, con *cli.Console) error {
 }
 
 // write writes the calibrations, after checking that the judge can read them.
-func (c *evalCalibrateCmd) write(all []judge.Calibration) error {
+func (c *calibrateCommand) write(all []judge.Calibration) error {
 	doc, err := json.MarshalIndent(map[string]any{"v": 1, "calibrations": all}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode the calibrations: %w", err)
@@ -126,51 +96,4 @@ func (c *evalCalibrateCmd) write(all []judge.Calibration) error {
 		return term.UnknownErrorf("", "cannot write the calibrations: %w", err)
 	}
 	return nil
-}
-
-type evalReportCmd struct {
-	Results string   `arg:"" name:"results" help:"Results of a run (.json)."`
-	Out     []string `name:"out" placeholder:"FILE" help:"Write the report: .txt, .json, .jsonl, .xml (JUnit) or .html. Repeatable. Default: text on stdout."`
-}
-
-func (evalReportCmd) Help() string {
-	return `Examples:
-
-    gavel eval report results.json
-    gavel eval report results.json --out report.html --out report.xml
-
-Exit codes: 0 written, 2 wrong usage, 3 it cannot be written.`
-}
-
-func (c *evalReportCmd) Run(_ context.Context, con *cli.Console) error {
-	if err := cli.CheckExtensions(c.Out, extensions()...); err != nil {
-		return err
-	}
-	render, err := c.read()
-	if err != nil {
-		return err
-	}
-	if len(c.Out) == 0 {
-		return render.Print(con.Out)
-	}
-	return render.WriteFiles(c.Out)
-}
-
-// read reads the results of a run, or of a matrix.
-func (c *evalReportCmd) read() (module.Renderings, error) {
-	f, err := os.Open(c.Results)
-	if err != nil {
-		return nil, term.UsageErrorf("", "cannot read the results: %w", err)
-	}
-	defer func() { _ = f.Close() }() // read only
-	if reports := module.FindReports(); reports != nil {
-		if render, err := reports.ReadMatrix(f); err == nil {
-			return render, nil
-		}
-	}
-	m, err := cli.ReadResults(c.Results)
-	if err != nil {
-		return nil, err
-	}
-	return renderRun(m)
 }
