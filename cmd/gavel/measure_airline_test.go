@@ -19,8 +19,8 @@ import (
 
 	"github.com/gavel-mcp/gavel/internal/modules/measure"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/compare"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 var (

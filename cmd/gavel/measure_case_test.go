@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/internal/modules/measure"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/internal/term"
-	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // Cases are read again for each pass. A file that changed in between is an error, not a result of the judge.

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/internal/modules/measure"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/validators"
 )
 

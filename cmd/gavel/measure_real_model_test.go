@@ -12,9 +12,9 @@ import (
 	"text/tabwriter"
 
 	"github.com/gavel-mcp/gavel/internal/modules/measure"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 

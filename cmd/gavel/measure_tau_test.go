@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // Strata of recorded writes: whether a label is reliable, and for what.

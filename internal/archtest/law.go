@@ -50,7 +50,7 @@ type Door struct {
 // and test support code.
 var below5 = []string{
 	"prompts", "validators/schema", "validators/script", "judge/llm", "internal/fairshare", "internal/sharedcache",
-	"validators", "judge/shown", "judge/content", "judge", "judge/eval", "engine/workflow", "engine/record", "engine/store", "engine/values", "engine",
+	"validators", "judge/shown", "judge/content", "judge", "engine/workflow", "engine/record", "engine/store", "engine/values", "engine",
 }
 
 // driver lists the packages that a store driver may import.
@@ -128,8 +128,7 @@ var Packages = []Package{
 	// judge and engine/workflow use script's types for the results of validators.Checks and Set.RunScripts.
 	{Path: "judge", May: []string{"validators", "validators/script", "prompts", "judge/llm", "judge/shown", "judge/content"}},
 
-	// Layer 3: the workflows that are judged, and the evaluation of the judge.
-	{Path: "judge/eval", May: []string{"judge", "internal/junit"}},
+	// Layer 3: the workflows that are judged.
 	{Path: "engine/workflow", May: []string{"judge", "validators", "validators/script"}},
 
 	// Layer 4: the state machine.
@@ -192,11 +191,12 @@ var Packages = []Package{
 		"engine/store/driver", "internal/auth", "internal/cli", "internal/config", "internal/gate", "internal/listen", "internal/module", "internal/modules/hook/agent", "internal/telemetry", "internal/term",
 	})},
 	{Path: "internal/modules/hook/agent", May: slices.Concat(below5, []string{"internal/gate", "internal/shell"})},
-	{Path: "internal/modules/measure", May: slices.Concat(below5, []string{Root, "internal/cli", "internal/module", "internal/telemetry", "internal/term", "internal/modules/measure/compare", "internal/modules/measure/label", "internal/modules/measure/report", "internal/modules/measure/tune"})},
-	{Path: "internal/modules/measure/compare", May: []string{"internal/term", "judge", "judge/eval"}},
-	{Path: "internal/modules/measure/report", May: []string{"judge", "judge/eval", "internal/modules/measure/compare"}},
-	{Path: "internal/modules/measure/label", May: []string{"judge", "judge/eval"}},
-	{Path: "internal/modules/measure/tune", May: []string{"judge", "judge/eval"}},
+	{Path: "internal/modules/measure", May: slices.Concat(below5, []string{Root, "internal/cli", "internal/module", "internal/telemetry", "internal/term", "internal/modules/measure/compare", "internal/modules/measure/eval", "internal/modules/measure/label", "internal/modules/measure/report", "internal/modules/measure/tune"})},
+	{Path: "internal/modules/measure/eval", May: []string{"judge", "internal/junit"}},
+	{Path: "internal/modules/measure/compare", May: []string{"internal/term", "judge", "internal/modules/measure/eval"}},
+	{Path: "internal/modules/measure/report", May: []string{"judge", "internal/modules/measure/eval", "internal/modules/measure/compare"}},
+	{Path: "internal/modules/measure/label", May: []string{"judge", "internal/modules/measure/eval"}},
+	{Path: "internal/modules/measure/tune", May: []string{"judge", "internal/modules/measure/eval"}},
 	{Path: "internal/modules/postgres", May: slices.Concat(tableDriver, []string{"engine/store/driver", "internal/module", "internal/modules/postgres/command"})},
 	{Path: "internal/modules/postgres/command", May: slices.Concat(below5, []string{
 		Root, "engine/audit", "engine/store/driver", "engine/store/rows", "engine/store/sqlite", "internal/auth", "internal/cli", "internal/filelock", "internal/module", "internal/modules/postgres/storecopy", "internal/term",
@@ -220,7 +220,7 @@ var Packages = []Package{
 	{Path: "cmd/gavel/internal/serve", May: append(program, "internal/cli")},
 	{Path: path.Dir(moduleList), May: modules},
 	// Only tests of the command import upstream and packages below modules.
-	{Path: "cmd/gavel", May: slices.Concat(program, commands, modules, []string{"internal/upstream", "cmd/gavel/internal/earlyworker", "internal/modules/hook/agent", "internal/modules/measure/compare", "internal/modules/measure/report", path.Dir(moduleList)})},
+	{Path: "cmd/gavel", May: slices.Concat(program, commands, modules, []string{"internal/upstream", "cmd/gavel/internal/earlyworker", "internal/modules/hook/agent", "internal/modules/measure/compare", "internal/modules/measure/eval", "internal/modules/measure/report", path.Dir(moduleList)})},
 }
 
 // Doors lists the heavy dependencies and who may import them. .golangci.yml repeats it for editors, and a test keeps

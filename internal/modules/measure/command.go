@@ -18,8 +18,8 @@ import (
 
 	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/internal/term"
-	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 

@@ -16,9 +16,9 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/cli"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 

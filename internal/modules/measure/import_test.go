@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/judge/eval"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 )
 
 // Input that cannot be imported is an error with its line, and never becomes a different case.

@@ -8,7 +8,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/gavel-mcp/gavel/judge/eval"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 

@@ -10,9 +10,9 @@ import (
 
 	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/compare"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/report"
 	"github.com/gavel-mcp/gavel/internal/term"
-	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // renderings are the functions that write a report, by file extension.

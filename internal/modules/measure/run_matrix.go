@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"github.com/gavel-mcp/gavel/internal/cli"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/report"
 	"github.com/gavel-mcp/gavel/internal/term"
-	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/prompts"
 )
 

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/judge/eval"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 

@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"github.com/gavel-mcp/gavel/internal/cli"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/tune"
 	"github.com/gavel-mcp/gavel/internal/term"
-	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 type tuneCommand struct {

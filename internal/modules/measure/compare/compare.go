@@ -12,9 +12,9 @@ import (
 
 	"gonum.org/v1/gonum/mathext"
 
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // Comparison describes how a second judge (after) differs from a first one (before) on the cases that both answered.

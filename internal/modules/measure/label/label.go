@@ -17,8 +17,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // ReadCases reads golden cases, in which expect.outcome, label.source and split may be absent.

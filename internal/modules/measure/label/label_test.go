@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 func TestReadLabels(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // judgedRun is a run and its name on a page.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/internal/modules/measure/compare"
-	"github.com/gavel-mcp/gavel/judge/eval"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 )
 
 // RunPage returns the page of a run, with its cases and the judge's answers to each.

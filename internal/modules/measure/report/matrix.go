@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/gavel-mcp/gavel/internal/modules/measure/compare"
-	"github.com/gavel-mcp/gavel/judge/eval"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 )
 
 // MatrixFormat is the format name at the beginning of a matrix file.

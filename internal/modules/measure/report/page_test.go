@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/internal/modules/measure/compare"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // breakouts try to escape from every place in a page.
@@ -192,7 +192,7 @@ var update = flag.Bool("update", false, "write the golden file of testdata")
 // rendered returns the run of the tests of package eval, compared with one that rejects a case.
 func rendered(t *testing.T) (eval.Measurement, compare.Comparison) {
 	t.Helper()
-	f, err := os.Open("../../../../judge/eval/testdata/render/report.json")
+	f, err := os.Open("../eval/testdata/render/report.json")
 	if err != nil {
 		t.Fatal(err)
 	}

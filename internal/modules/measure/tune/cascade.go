@@ -3,8 +3,8 @@ package tune
 import (
 	"fmt"
 
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // Cascade compares a cascade of two models with the second model alone: the savings and the risk. It uses the

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // A first model that approves half of the cases, calibrated at 0.97, before one that approves exactly the right

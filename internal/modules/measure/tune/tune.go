@@ -13,7 +13,7 @@ import (
 
 	"gonum.org/v1/gonum/mathext"
 
-	"github.com/gavel-mcp/gavel/judge/eval"
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 )
 
 // Certification states whether the risk at a threshold was shown to be at most the target.

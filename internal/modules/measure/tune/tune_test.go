@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/judge/eval"
 )
 
 // level returns answers of one certainty, each in a separate group.

@@ -31,7 +31,7 @@ type plain struct {
 // may be copied into it.
 func published(t *testing.T, name string) (Foreign, []plain) {
 	t.Helper()
-	root := cmp.Or(os.Getenv("GAVEL_EVAL_DATA"), filepath.Join("..", "..", "..", "shared", "data"))
+	root := cmp.Or(os.Getenv("GAVEL_EVAL_DATA"), filepath.Join("..", "..", "..", "..", "..", "shared", "data"))
 	text, err := os.ReadFile(filepath.Join(root, name, "dev.jsonl"))
 	if err != nil {
 		t.Skipf("the public set is not here: %v", err)
@@ -76,7 +76,7 @@ func (f *shownTable) row(format string, values ...any) {
 func (f *shownTable) check(t *testing.T) {
 	t.Helper()
 	t.Logf("%s\n%s", f.name, f.b.String())
-	page := filepath.Join("..", "..", "testdata", "published", "README.md")
+	page := filepath.Join("..", "..", "..", "..", "testdata", "published", "README.md")
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
