@@ -207,7 +207,7 @@ var Packages = []Package{
 	{Path: "internal/modules/transfer/folder", May: slices.Concat(below5, []string{"internal/modules/transfer/portable"})},
 	{Path: "internal/modules/webhook", May: slices.Concat(below5, []string{"internal/cli", "internal/module", "internal/config", "internal/telemetry", "internal/term", "internal/modules/webhook/export"})},
 	{Path: "internal/modules/webhook/endpoint", May: []string{"internal/egress"}},
-	{Path: "internal/modules/webhook/export", May: slices.Concat(below5, []string{"internal/config", "internal/egress", "internal/evidence", "internal/modules/webhook/endpoint"})},
+	{Path: "internal/modules/webhook/export", May: slices.Concat(below5, []string{"internal/config", "internal/egress", "internal/process", "internal/modules/webhook/endpoint"})},
 
 	// Layer 7: wiring. The root package is for any program; the command is one program and adds its own parts.
 	{Path: Root, May: append(everything, "internal/module")},

@@ -11,17 +11,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/gavel-mcp/gavel/internal/process"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
-
-// killGrace is how long a killed command may take to end, and its output to be read. It matters only for processes that a
-// command left in another session, or that the kernel cannot end.
-const killGrace = time.Second
 
 type command struct {
 	argv    []template
@@ -76,7 +71,7 @@ func (c *command) run(ctx context.Context, argv []string) judge.FetchResult {
 		return startFailure(err)
 	}
 	cmd.Dir = c.folder
-	killed := endWithContext(cmd)
+	killed := process.EndWithContext(cmd)
 	sink := newCapture(c.limit)
 	ended, err := c.start(cmd, sink)
 	switch {
@@ -90,7 +85,7 @@ func (c *command) run(ctx context.Context, argv []string) judge.FetchResult {
 	case <-ctx.Done():
 		select {
 		case <-ended:
-		case <-time.After(3 * killGrace): // the kernel is blocking it
+		case <-time.After(3 * process.KillGrace): // the kernel is blocking it
 		}
 		return failedFetch(judge.FailureTimeout, "")
 	}
@@ -98,19 +93,6 @@ func (c *command) run(ctx context.Context, argv []string) judge.FetchResult {
 		return failedFetch(judge.FailureTimeout, "")
 	}
 	return c.result(cmd.ProcessState, sink)
-}
-
-// endWithContext limits how long a command lives after its context ends. The result reports whether the command was
-// killed for that reason.
-func endWithContext(cmd *exec.Cmd) *atomic.Bool {
-	var killed atomic.Bool
-	kill := cmd.Cancel
-	cmd.WaitDelay = killGrace
-	cmd.Cancel = func() error {
-		killed.Store(true)
-		return kill()
-	}
-	return &killed
 }
 
 // start starts a command. The channel closes when it has ended and all its output is in sink. It uses its own pipe
@@ -144,7 +126,7 @@ func (c *command) start(cmd *exec.Cmd, sink io.Writer) (<-chan struct{}, error) 
 		<-ended
 		select {
 		case <-copied:
-		case <-time.After(killGrace):
+		case <-time.After(process.KillGrace):
 		}
 		r.Close()
 	}()

@@ -11,8 +11,8 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
-	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/modules/webhook/endpoint"
+	"github.com/gavel-mcp/gavel/internal/process"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -59,7 +59,7 @@ type program []string
 
 // Send implements Receiver.
 func (p program) Send(ctx context.Context, m endpoint.Message) error {
-	return evidence.RunProgram(ctx, p, append(bytes.Clone(m.Body), '\n')) //nolint:wrapcheck // the error is already specific
+	return process.Run(ctx, p, append(bytes.Clone(m.Body), '\n')) //nolint:wrapcheck // the error is already specific
 }
 
 // Close implements Receiver.

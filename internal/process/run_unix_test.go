@@ -1,6 +1,6 @@
 //go:build unix
 
-package evidence_test
+package process
 
 import (
 	"context"
@@ -10,17 +10,15 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/gavel-mcp/gavel/internal/evidence"
 )
 
 // An operator's program reads its input and gets a minimal environment. No shell parses its arguments, and it ends in
 // time with its child processes.
-func TestRunProgram(t *testing.T) {
+func TestRunWithInput(t *testing.T) {
 	t.Setenv("GAVEL_TEST_SECRET", "secret")
 	out := filepath.Join(t.TempDir(), "out")
 	run := func(ctx context.Context, argv ...string) error {
-		return evidence.RunProgram(ctx, argv, []byte("the input"))
+		return Run(ctx, argv, []byte("the input"))
 	}
 	if err := run(t.Context(), "sh", "-c", `cat > "$0"; env >> "$0"; printf %s "$1" >> "$0"`, out, "$(id) ;"); err != nil {
 		t.Fatal(err)
