@@ -32,7 +32,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/internal/config"
-	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
@@ -319,10 +318,8 @@ func (s *System) wire(key []byte) error {
 	if f, ok := s.cfg.Fetcher.(interface{ Names() []string }); ok {
 		config.Sources = f.Names()
 	}
-	if f, ok := s.cfg.Fetcher.(*Fetcher); ok && f != nil {
-		if tools, ok := module.Find[evidence.Tools](s.extensions); ok {
-			f.UseTools(tools)
-		}
+	if f, ok := s.cfg.Fetcher.(Fetcher); ok {
+		f.Connect(s.extensions)
 		if s.pathInStoreFolder() != "" {
 			if err := f.KeepResults(s.pathInStoreFolder(), key); err != nil {
 				return err

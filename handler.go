@@ -114,12 +114,10 @@ func identifyCaller(caller func(*http.Request) (engine.Principal, error), next h
 	})
 }
 
-// listSources lists the sources of evidence for callers: their names, not their addresses.
-func (s *System) listSources() (list []operation.Source) {
-	if declared, ok := s.cfg.Fetcher.(*Fetcher); ok {
-		for _, i := range declared.List() {
-			list = append(list, operation.Source{Name: i.Name, Kind: i.Kind, Description: i.Description, ReadOnly: i.ReadOnly})
-		}
+// listSources lists the sources of evidence.
+func (s *System) listSources() []operation.Source {
+	if f, ok := s.cfg.Fetcher.(Fetcher); ok {
+		return f.Sources()
 	}
-	return list
+	return nil
 }

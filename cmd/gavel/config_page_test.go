@@ -86,11 +86,13 @@ a running server has read the changed file; the others at the next start.
 | `+"`jwks`"+` | text | Where the keys are. Default: asked from the issuer (OpenID Connect Discovery). |
 | `+"`caFile`"+` | text | Certificates (PEM) to trust for the issuer instead of the system's. |
 | `+"`privateNetwork`"+` | true or false | Let the issuer be on a private network or this machine. |
-
-## evidence
-
-Sources of evidence (commands, addresses, and tools of the servers under `+"`upstreams`"+`): [Evidence](../evidence.md#the-sources-file).
-
+`)
+	sections := module.Sections()
+	if i := slices.IndexFunc(sections, func(s module.Section) bool { return s.Name == "evidence" }); i >= 0 { // another page has its keys
+		fmt.Fprintf(b, "\n## evidence\n\n%s\n", sections[i].About)
+		sections = slices.Delete(sections, i, i+1)
+	}
+	fmt.Fprint(b, `
 ## gates
 
 Which tools of other MCP servers may be called in which states of a workflow, as a list: [the gateway](../gateway.md#gates); and which uses of a coding agent's own tools: [what a gate sees](../hooks.md#what-a-gate-sees). A change applies at once.
@@ -100,7 +102,7 @@ Which tools of other MCP servers may be called in which states of a workflow, as
 `)
 	write := newKeyWriter(t, b)
 	write("gates")
-	for _, section := range module.Sections() {
+	for _, section := range sections {
 		about := section.About
 		if !strings.Contains(about, "A change applies") {
 			about += " A change applies at once, also of a file that it names."

@@ -141,7 +141,7 @@ func TestConfigParts(t *testing.T) {
 	look("", "refused")
 	wrong["expose"] = false
 	put(t, path, "expose: {prefix: b}\nchains: {state: b}\nwebhooks: {}\nevidence: {}\n")
-	look("chains expose", "takes effect at the next start")
+	look("chains expose", "takes effect only after a restart")
 	put(t, path, "expose: {prefix: c}\nchains: {state: c}\nwebhooks: {}\nevidence: {}\n")
 	during = func() {
 		during = func() {}

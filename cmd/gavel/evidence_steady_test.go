@@ -95,7 +95,7 @@ func openRestless(t *testing.T) *restlessBench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	declared, err := evidence.ParseConfig(file.Section(config.SectionEvidence))
+	declared, err := evidence.ParseConfig(file.Section(evidence.Section))
 	if err != nil {
 		t.Fatal(err)
 	}

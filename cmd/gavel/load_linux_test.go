@@ -423,3 +423,7 @@ func TestTermUnderLoad(t *testing.T) {
 	}
 	t.Logf("%d acknowledged moves, all in the store", moves)
 }
+
+func percentile(sorted []time.Duration, percent int) time.Duration {
+	return sorted[len(sorted)*percent/100].Round(100 * time.Microsecond)
+}

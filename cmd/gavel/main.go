@@ -17,6 +17,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -34,7 +35,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/config"
-	"github.com/gavel-mcp/gavel/internal/evidence"
 	_ "github.com/gavel-mcp/gavel/internal/latecollect" // before everything else
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/process"
@@ -54,10 +54,9 @@ func main() {
 	if process.Watch(os.Args, os.Stdin) {
 		return
 	}
-	if evidence.IsRunner(os.Args) {
+	if process := module.FindProcess(filepath.Base(os.Args[0])); process != nil {
 		cli.HideSecrets()
-		evidence.Run(os.Stdin, os.Stdout)
-		return
+		os.Exit(process(context.Background(), os.Args[1:], os.Stdin, os.Stdout))
 	}
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

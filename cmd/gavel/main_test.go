@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -18,7 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/cli"
-	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/pgtest"
 	"github.com/gavel-mcp/gavel/internal/process"
 	"github.com/gavel-mcp/gavel/validators"
@@ -36,9 +37,8 @@ func TestMain(m *testing.M) {
 	if process.Watch(os.Args, os.Stdin) {
 		return
 	}
-	if evidence.IsRunner(os.Args) {
-		evidence.Run(os.Stdin, os.Stdout)
-		return
+	if module.FindProcess(filepath.Base(os.Args[0])) != nil {
+		main()
 	}
 	if raceDetector() {
 		delete(programs, "gavel")

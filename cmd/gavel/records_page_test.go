@@ -12,6 +12,15 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 )
 
+// shop is an example as a team would install it: the operator's folder "gate" with the definition and its sources,
+// next to the repository in which the agent works.
+type shop struct {
+	t          *testing.T
+	gate       string
+	repository string
+	store      string
+}
+
 // paperV1 is a definition before its migration. paperV2 renames the state reviewing to "review" and requires an
 // author there.
 const (
@@ -53,6 +62,23 @@ func TestRecordsPageShowsThePast(t *testing.T) {
 
 	serve(paperV2)
 	showsAt(t, page, "migrate", body(s.bad("migrate", "paper", "--dry-run")+s.bad("migrate", "paper", "--state", "reviewing=review")))
+}
+
+// say runs a command as the operator would, in the operator's folder. It returns the command line with its output.
+func (s *shop) say(args ...string) string {
+	s.t.Helper()
+	needsProgram(s.t)
+	cmd := exec.CommandContext(s.t.Context(), "gavel")
+	for _, a := range args {
+		cmd.Args = append(cmd.Args, strings.Trim(a, "'")) // as a shell does
+	}
+	cmd.Dir = s.gate
+	cmd.Env = append(cli.WithoutSettings(os.Environ()), "GAVEL_STORE=gavel.db")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("gavel %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return "$ gavel " + strings.Join(args, " ") + "\n" + string(out) + "\n"
 }
 
 // body is output without its trailing newline.

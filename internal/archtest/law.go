@@ -79,7 +79,7 @@ const moduleList = "cmd/gavel/modules/modules.go"
 const programFolder = "cmd/gavel"
 
 // modules are the packages that moduleList names.
-var modules = []string{"internal/modules/chain", "internal/modules/demo", "internal/modules/gateway", "internal/modules/hook", "internal/modules/measure", "internal/modules/postgres", "internal/modules/transfer", "internal/modules/webhook"}
+var modules = []string{"internal/modules/chain", "internal/modules/demo", "internal/modules/evidence", "internal/modules/gateway", "internal/modules/hook", "internal/modules/measure", "internal/modules/postgres", "internal/modules/transfer", "internal/modules/webhook"}
 
 // everything lists the packages that a program may import.
 var everything = slices.Concat(below5, services, []string{
@@ -184,6 +184,7 @@ var Packages = []Package{
 	// Modules may import the core, but neither faces nor one another; checkOwn checks that too.
 	{Path: "internal/modules/chain", May: slices.Concat(below5, []string{"internal/cli", "engine/store/driver", "internal/auth", "internal/config", "internal/fairshare", "internal/gate", "internal/module", "internal/operation", "internal/telemetry", "internal/term", "internal/upstream"})},
 	{Path: "internal/modules/demo", May: []string{"internal/cli", "internal/module", "internal/term", "judge", "engine/workflow", "engine"}},
+	{Path: "internal/modules/evidence", May: []string{"internal/config", "internal/evidence", "internal/module", "internal/operation"}},
 	{Path: "internal/modules/gateway", May: slices.Concat(below5, services, calls, []string{"internal/cli", "internal/filelock", "internal/mcp/wire", "internal/module", "internal/operation", "internal/term", "internal/modules/gateway/expose", "internal/modules/gateway/foreign"})},
 	{Path: "internal/modules/gateway/expose", May: slices.Concat(below5, []string{"internal/upstream", "internal/operation"})},
 	{Path: "internal/modules/gateway/foreign", May: slices.Concat(below5, services, calls, []string{"internal/mcp/wire"})},

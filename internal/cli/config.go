@@ -81,7 +81,6 @@ func (s *FileSettings) Declared() ([]EffectiveSetting, error) {
 			add(section.Name, one.Key, maskValue(one.Value))
 		}
 	}
-	add(config.SectionEvidence, "sources", append([]string{}, s.file.Section(config.SectionEvidence).Get("sources").Keys()...))
 	return list, nil
 }
 

@@ -5,11 +5,8 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/internal/config"
-	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/module"
-	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // ConfigFlag is the flag of every command that reads the configuration file.
@@ -26,47 +23,55 @@ func (f ConfigFlag) Load() (*config.File, error) {
 	return file, module.ConfigError(err)
 }
 
-// Open opens the sources in the configuration file; nil without a file. It fetches nothing, and logs warnings about
-// sources that would fail now.
-func (f ConfigFlag) Open(log *slog.Logger) (*evidence.Manager, error) {
+// Open opens the sources in the configuration file; nil without a file or without the module that fetches evidence. It
+// fetches nothing, and logs warnings about sources that would fail now.
+func (f ConfigFlag) Open(log *slog.Logger) (module.Fetcher, error) {
 	if f.Config == "" {
 		return nil, nil //nolint:nilnil // no configuration: a valid, common answer
 	}
-	manager, err := OpenEvidence(f.Config)
-	if err != nil {
-		return nil, err
+	file, err := config.Load(f.Config)
+	var fetcher module.Fetcher
+	if err == nil {
+		fetcher, err = module.OpenFetcher(file, ThisProgram())
+	}
+	if fetcher == nil || err != nil {
+		return nil, module.ConfigError(err)
 	}
 	HideSecrets()
-	for _, warning := range manager.Warnings() {
+	for _, warning := range fetcher.Warnings() {
 		log.Warn("evidence", "config", f.Config, "issue", warning)
 	}
-	return manager, nil
+	return fetcher, nil
 }
 
 // OpenAlone is Open for a command without a system; it also opens the parts of modules. end closes both.
-func (f ConfigFlag) OpenAlone(ctx context.Context, log *slog.Logger) (manager *evidence.Manager, end func(), err error) {
-	if manager, err = f.Open(log); manager == nil {
+func (f ConfigFlag) OpenAlone(ctx context.Context, log *slog.Logger) (fetcher module.Fetcher, end func(), err error) {
+	fetcher, err = f.Open(log)
+	if err != nil || f.Config == "" {
 		return nil, func() {}, err
 	}
+	opened := SystemOptions{Sources: fetcher}
 	file, err := config.Load(f.Config)
 	var modules module.Extensions
 	if err == nil {
 		modules, err = module.Extend(ctx, module.Setup{File: file, OnDemand: true, Watcher: ThisProgram(), Version: ReadBuild().Version, Log: log})
 	}
 	if err != nil {
-		manager.Close()
+		_ = opened.Close()
 		return nil, nil, module.ConfigError(err)
 	}
-	if tools, ok := module.Find[evidence.Tools](modules); ok {
-		manager.UseTools(tools)
+	if fetcher != nil {
+		fetcher.Connect(modules)
 	}
-	return manager, func() { manager.Close(); modules.Close() }, nil
+	return fetcher, func() { _ = opened.Close(); modules.Close() }, nil
 }
 
-// OpenEvidence opens the evidence sources of a configuration file.
-func OpenEvidence(path string) (*gavel.Fetcher, error) {
-	declared, err := gavel.OpenFetcher(path, gavel.FetcherConfig{Watcher: ThisProgram()})
-	return declared, module.ConfigError(err)
+// ListSources returns the names of a fetcher's sources; nil without a fetcher.
+func ListSources(fetcher module.Fetcher) []string {
+	if fetcher == nil {
+		return nil
+	}
+	return fetcher.Names()
 }
 
 // ThisProgram returns the path of the running program; "" if it is unknown. On Linux it uses the kernel's link, which
@@ -81,12 +86,4 @@ func ThisProgram() string {
 		return ""
 	}
 	return path
-}
-
-// Declared opens the configured sources without opening a store.
-func (f ConfigFlag) Declared(ctx context.Context, log *slog.Logger) (manager *evidence.Manager, end func(), err error) {
-	if f.Config == "" {
-		return nil, nil, term.UsageErrorf("give it with --config FILE, or in GAVEL_CONFIG", "no configuration file was given, and it declares the sources of evidence")
-	}
-	return f.OpenAlone(ctx, log)
 }

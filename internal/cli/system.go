@@ -15,7 +15,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/driver"
 	"github.com/gavel-mcp/gavel/engine/store/sqlite"
-	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -83,11 +82,11 @@ type System struct {
 // SystemOptions is what a command configures in addition to the store. The zero value judges with fields, schemas and
 // scripts alone.
 type SystemOptions struct {
-	File    string            // the configuration file, "" for none
-	Serves  bool              // the process serves clients, instead of running one command
-	Model   *Model            // nil if none is configured
-	Sources *evidence.Manager // nil without --config
-	Anchors *record.Signer    // nil without anchors
+	File    string         // the configuration file, "" for none
+	Serves  bool           // the process serves clients, instead of running one command
+	Model   *Model         // nil if none is configured
+	Sources module.Fetcher // nil without --config
+	Anchors *record.Signer // nil without anchors
 	// Reviews lets escalated moves wait for a person; ClientReviews lets the agent's own client ask that person.
 	Reviews, ClientReviews bool
 	Meter                  *Meter // nil without metrics
@@ -96,7 +95,9 @@ type SystemOptions struct {
 
 // Close closes the model and the sources.
 func (e SystemOptions) Close() error {
-	e.Sources.Close()
+	if e.Sources != nil {
+		e.Sources.Close()
+	}
 	return e.Model.Close()
 }
 

@@ -25,14 +25,13 @@ const MaxBytes = 1 << 20
 
 // The sections. Each is parsed by the service that it configures.
 const (
-	SectionAnchors  = "anchors"  // signing of the recorded history
-	SectionAuth     = "auth"     // authentication of callers
-	SectionEvidence = "evidence" // evidence sources
-	SectionGates    = "gates"    // states in which tools of other servers may be called
-	SectionMCP      = "mcp"      // gavel mcp
-	SectionModel    = "model"    // the model that judges
-	SectionQuotas   = "quotas"   // limits for one principal
-	SectionServe    = "serve"    // gavel serve
+	SectionAnchors = "anchors" // signing of the recorded history
+	SectionAuth    = "auth"    // authentication of callers
+	SectionGates   = "gates"   // states in which tools of other servers may be called
+	SectionMCP     = "mcp"     // gavel mcp
+	SectionModel   = "model"   // the model that judges
+	SectionQuotas  = "quotas"  // limits for one principal
+	SectionServe   = "serve"   // gavel serve
 )
 
 // The top-level keys that hold a single setting each.
@@ -55,7 +54,7 @@ func AddSection(name string) { moduleSections = append(moduleSections, name) }
 func sectionNames() []string {
 	return append([]string{
 		KeyStore, KeyStoreKey, KeyDefinitions, KeyLogLevel, KeyLogFormat,
-		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionEvidence, SectionGates, SectionAnchors, KeySchema,
+		SectionServe, SectionMCP, SectionAuth, SectionQuotas, SectionModel, SectionGates, SectionAnchors, KeySchema,
 	}, moduleSections...)
 }
 

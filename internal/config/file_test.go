@@ -62,18 +62,18 @@ func TestPin(t *testing.T) {
 
 func TestLoad(t *testing.T) {
 	for _, c := range []struct{ name, file, text, want string }{
-		{"yaml", "gavel.yaml", "# first\nevidence:\n  sources: {}\n", ""},
-		{"json", "gavel.json", `{"evidence":{"sources":{}}}`, ""},
-		{"sniffed", "gavelrc", `{"evidence":{"sources":{}}}`, ""},
-		{"a slip", "gavel.yaml", "evidence:\n  sources: {}\nevidense: {}\n", `gavel.yaml:3:1: /evidense: unknown key "evidense"; did you mean "evidence"?`},
+		{"yaml", "gavel.yaml", "# first\ngates:\n  sources: {}\n", ""},
+		{"json", "gavel.json", `{"gates":{"sources":{}}}`, ""},
+		{"sniffed", "gavelrc", `{"gates":{"sources":{}}}`, ""},
+		{"a slip", "gavel.yaml", "gates:\n  sources: {}\ngattes: {}\n", `gavel.yaml:3:1: /gattes: unknown key "gattes"; did you mean "gates"?`},
 		{"nothing near", "gavel.yaml", "\nbananas: 1\n", `gavel.yaml:2:1: /bananas: unknown key "bananas"; known keys are "store", "storeKey", "definitions",`},
-		{"twice", "gavel.json", "{\"evidence\":{},\n\"evidence\":{}}", `gavel.json:2:1: /evidence: duplicate key "evidence"`},
-		{"a list", "gavel.yaml", "- evidence\n", `gavel.yaml:1:1: expected an object, got an array`},
-		{"no yaml", "gavel.yaml", "evidence: [\n", "gavel.yaml:"},
+		{"twice", "gavel.json", "{\"gates\":{},\n\"gates\":{}}", `gavel.json:2:1: /gates: duplicate key "gates"`},
+		{"a list", "gavel.yaml", "- gates\n", `gavel.yaml:1:1: expected an object, got an array`},
+		{"no yaml", "gavel.yaml", "gates: [\n", "gavel.yaml:"},
 		{"empty", "gavel.yaml", "", "gavel.yaml:1:1: the document is empty"},
-		{"comments", "gavel.yaml", "# evidence:\n#   sources: {}\n", "gavel.yaml:1:1: the document is empty"},
-		{"longest", "gavel.yaml", "evidence: {}\n#" + strings.Repeat("x", config.MaxBytes-14), ""},
-		{"too long", "gavel.yaml", "evidence: {}\n#" + strings.Repeat("x", config.MaxBytes-13), "gavel.yaml: the configuration file has more than 1048576 bytes"},
+		{"comments", "gavel.yaml", "# gates:\n#   sources: {}\n", "gavel.yaml:1:1: the document is empty"},
+		{"longest", "gavel.yaml", "gates: {}\n#" + strings.Repeat("x", config.MaxBytes-11), ""},
+		{"too long", "gavel.yaml", "gates: {}\n#" + strings.Repeat("x", config.MaxBytes-10), "gavel.yaml: the configuration file has more than 1048576 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f, err := loadStrictly(write(t, c.file, c.text))
@@ -86,8 +86,8 @@ func TestLoad(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := f.Section(config.SectionEvidence); n == nil || n.Kind != document.Object {
-				t.Errorf("section evidence is %v", n)
+			if n := f.Section(config.SectionGates); n == nil || n.Kind != document.Object {
+				t.Errorf("section gates is %v", n)
 			}
 			if n := f.Section("chains"); n != nil {
 				t.Errorf("a section that is not there is %v", n)
@@ -109,7 +109,7 @@ func loadStrictly(path string) (*config.File, error) {
 }
 
 func TestLoadReportsEveryMistake(t *testing.T) {
-	_, err := loadStrictly(write(t, "gavel.yaml", "evidnce: {}\nlisten: 1\n"))
+	_, err := loadStrictly(write(t, "gavel.yaml", "gatse: {}\nlisten: 1\n"))
 	var all document.Errors
 	if !errors.As(err, &all) || len(all) != 2 || all[1].Line != 2 {
 		t.Errorf("got %v, want two issues", err)
@@ -117,7 +117,7 @@ func TestLoadReportsEveryMistake(t *testing.T) {
 }
 
 func TestNoFileHasNoSections(t *testing.T) {
-	if n := (*config.File)(nil).Section(config.SectionEvidence); n != nil {
+	if n := (*config.File)(nil).Section(config.SectionGates); n != nil {
 		t.Errorf("got %v from no file", n)
 	}
 }
@@ -140,7 +140,7 @@ func TestLoadAcceptsOnlyFiles(t *testing.T) {
 		t.Errorf("device: %v", err)
 	}
 	link := filepath.Join(t.TempDir(), "gavel.yaml")
-	if err := os.WriteFile("real.yaml", []byte("evidence: {}\n"), 0o600); err != nil {
+	if err := os.WriteFile("real.yaml", []byte("gates: {}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	target, err := filepath.Abs("real.yaml")

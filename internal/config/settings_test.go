@@ -108,7 +108,7 @@ func ExampleLoad() {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "gavel.yaml")
-	if err := os.WriteFile(path, []byte("evidence:\n  sources: {}\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("gates:\n  sources: {}\n"), 0o600); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -117,6 +117,6 @@ func ExampleLoad() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(string(f.Section(config.SectionEvidence).JSON()))
+	fmt.Println(string(f.Section(config.SectionGates).JSON()))
 	// Output: {"sources":{}}
 }

@@ -31,7 +31,7 @@ type background struct {
 	*command
 	name    string
 	tree    string // as declared, absolute; "" is the tree that contains the command's folder
-	runner  string // a program whose main handles IsRunner; "" for none
+	runner  string // a program whose main handles RunnerName; "" for none
 	lookup  func(string) (string, bool)
 	results *atomic.Pointer[results]
 }

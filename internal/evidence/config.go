@@ -18,6 +18,9 @@ const (
 	MaxMaxOutput     = 1 << 20
 )
 
+// Section is the name of the section of the configuration file that Config is read from.
+const Section = "evidence"
+
 // Config is the section "evidence", declared by an operator.
 type Config struct {
 	// Sources by name: [A-Za-z0-9._-]{1,64}.

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,12 +18,9 @@ import (
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// RunnerName is the name (argv[0]) under which a program acts as a runner.
+// RunnerName is the name (argv[0]) under which Options.Watcher is started to run a background command. Its main must
+// then call Run and exit.
 const RunnerName = "gavel-evidence"
-
-// IsRunner reports whether a program was started to run a background command. The main of Options.Watcher must then
-// call Run and exit.
-func IsRunner(args []string) bool { return len(args) > 0 && filepath.Base(args[0]) == RunnerName }
 
 // request is everything that a result depends on, except the tree. Another configuration, program or environment
 // makes another request.

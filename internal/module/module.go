@@ -48,9 +48,11 @@ type Module struct {
 	Serve func(Host) (*Service, error)
 	// Extend returns the module's extension of a system; nil for none. It is called once for each opened system.
 	Extend func(Setup) *Extension
-	// Processes run instead of the program if its first argument is one of these words. They get the remaining
-	// arguments. They are not documented.
+	// Processes run instead of the program if its name (argv[0]) or its first argument is one of these words. They get
+	// the remaining arguments. They are not documented.
 	Processes map[string]Process
+	// OpenFetcher opens the sources of evidence that a file declares; see OpenFetcher.
+	OpenFetcher func(file *config.File, watcher string) (Fetcher, error)
 	// Guard returns the guard of a command line; nil if the module does not guard it.
 	Guard func(args []string) Guard
 	// Approved finds the approval that applies to a command; see FindApproval.

@@ -8,6 +8,7 @@ package modules
 import (
 	_ "github.com/gavel-mcp/gavel/internal/modules/chain"
 	_ "github.com/gavel-mcp/gavel/internal/modules/demo"
+	_ "github.com/gavel-mcp/gavel/internal/modules/evidence"
 	_ "github.com/gavel-mcp/gavel/internal/modules/gateway"
 	_ "github.com/gavel-mcp/gavel/internal/modules/hook"
 	_ "github.com/gavel-mcp/gavel/internal/modules/measure"

@@ -26,7 +26,7 @@ const killTool = "kill -9"
 var chainPlay = play{
 	headline: "Steps across three MCP servers, each through the gate; gavel is killed in the middle, and nothing is paid twice.",
 	before:   "upstream pin --all --config gavel.yaml",
-	needs:    []string{"chain", "gateway"},
+	needs:    []string{"chain", "evidence", "gateway"},
 	acts: []act{
 		{"First act: an agent starts the chain.", chainScenes},
 		{"Second act: gavel is killed during the payment.", killScenes},

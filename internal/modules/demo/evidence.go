@@ -30,6 +30,7 @@ var (
 )
 
 var evidencePlay = play{
+	needs:    []string{"evidence"},
 	headline: "An agent claims that all tests pass, and gavel runs them before it believes it.",
 	acts: []act{
 		{"First act: the agent's claim against the gate's own test run.", claimScenes},

@@ -21,7 +21,7 @@ var (
 
 var gatewayPlay = play{
 	headline: "Another MCP server's tools, callable only in the right state of the workflow.",
-	needs:    []string{"gateway"},
+	needs:    []string{"evidence", "gateway"},
 	acts: []act{
 		{"First act: tools that no operator accepted are not listed.", pinScenes},
 		{"Second act: no step is skipped, and an error blocks until it is reset.", stepScenes},

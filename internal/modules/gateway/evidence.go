@@ -16,7 +16,7 @@ import (
 // checkEvidence calls checkSources before the upstreams are open. It reads the upstreams and pins only if some source of
 // evidence is a tool.
 func checkEvidence(file *config.File, gates gate.Config) error {
-	sources, err := evidence.ParseConfig(file.Section(config.SectionEvidence))
+	sources, err := evidence.ParseConfig(file.Section(evidence.Section))
 	if err != nil || !slices.ContainsFunc(slices.Collect(maps.Values(sources.Sources)), func(s evidence.Source) bool { return s.Upstream != nil }) {
 		return nil //nolint:nilerr // reported when the sources are opened
 	}
@@ -35,7 +35,7 @@ func checkEvidence(file *config.File, gates gate.Config) error {
 //
 // The error is a document.Errors with one issue for each.
 func checkSources(file *config.File, declared upstream.Config, pins *upstream.Pins, gates gate.Config) error {
-	sources, err := evidence.ParseConfig(file.Section(config.SectionEvidence))
+	sources, err := evidence.ParseConfig(file.Section(evidence.Section))
 	if err != nil {
 		return err
 	}

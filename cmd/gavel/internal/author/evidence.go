@@ -17,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/evidence"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
@@ -33,8 +34,25 @@ type evidenceListCmd struct {
 	cli.ConfigFlag
 }
 
+// openDeclared opens the configured sources without opening a store.
+func openDeclared(ctx context.Context, con *cli.Console, f cli.ConfigFlag) (declared sources, end func(), err error) {
+	if f.Config == "" {
+		return nil, nil, term.UsageErrorf("give it with --config FILE, or in GAVEL_CONFIG", "no configuration file was given, and it declares the sources of evidence")
+	}
+	fetcher, end, err := f.OpenAlone(ctx, con.Log)
+	if err != nil {
+		return nil, nil, err
+	}
+	return fetcher.(sources), end, nil
+}
+
+type sources interface {
+	module.Fetcher
+	List() []evidence.Info
+}
+
 func (c *evidenceListCmd) Run(ctx context.Context, con *cli.Console) error {
-	declared, end, err := c.Declared(ctx, con.Log)
+	declared, end, err := openDeclared(ctx, con, c.ConfigFlag)
 	if err != nil {
 		return err
 	}
@@ -89,7 +107,7 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *cli.Console) error {
 	if err != nil {
 		return err
 	}
-	declared, end, err := c.Declared(ctx, con.Log)
+	declared, end, err := openDeclared(ctx, con, c.ConfigFlag)
 	if err != nil {
 		return err
 	}
@@ -127,7 +145,7 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *cli.Console) error {
 }
 
 // shareResults makes a fetch share the results of a background command with decisions over the same store.
-func (c *evidenceFetchCmd) shareResults(ctx context.Context, con *cli.Console, declared *evidence.Manager) error {
+func (c *evidenceFetchCmd) shareResults(ctx context.Context, con *cli.Console, declared sources) error {
 	path, err := c.FindPath(con.Log, false)
 	if err != nil || !slices.ContainsFunc(declared.List(), func(i evidence.Info) bool { return i.Name == c.Source && i.Background }) {
 		return nil //nolint:nilerr // without a store, the command runs in this process
@@ -150,7 +168,7 @@ func (c *evidenceFetchCmd) shareResults(ctx context.Context, con *cli.Console, d
 }
 
 // shareDatabaseResults is shareResults for a database. It requires the database's key.
-func shareDatabaseResults(ctx context.Context, con *cli.Console, at cli.StoreLocation, declared *evidence.Manager) error {
+func shareDatabaseResults(ctx context.Context, con *cli.Console, at cli.StoreLocation, declared module.Fetcher) error {
 	if at.Key == nil {
 		return cli.StoreFailure(gavel.ErrNoStoreKey, "")
 	}

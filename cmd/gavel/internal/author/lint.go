@@ -39,7 +39,7 @@ func (c *LintCommand) Run(ctx context.Context, con *cli.Console) error {
 	if err != nil {
 		return err
 	}
-	options := workflow.LintOptions{Owner: cli.OperatorOwner, Sources: declared.Names(), Try: true}
+	options := workflow.LintOptions{Owner: cli.OperatorOwner, Sources: cli.ListSources(declared), Try: true}
 	if options.Models, err = c.ModelFlags.ListModels(con.Log); err != nil {
 		return err
 	}

@@ -112,7 +112,7 @@ func checkSources(ctx context.Context, sys *cli.System, at operation.Caller, id 
 		return nil // the engine reports it
 	}
 	for _, e := range view.Escalation.Evidence {
-		if e.Failure != judge.FailureNotConfigured && !slices.Contains(sys.Sources.Names(), e.Source) {
+		if e.Failure != judge.FailureNotConfigured && !slices.Contains(cli.ListSources(sys.Sources), e.Source) {
 			return term.UsageErrorf("give the server's configuration file: --config FILE",
 				"the evidence %q must be fetched again from %q, but that source is not configured here; the review stays open", e.Name, e.Source)
 		}

@@ -100,11 +100,7 @@ func CheckConfig(con *cli.Console, path string) (*Command, error) {
 	if _, err := config.Load(path); err != nil {
 		return nil, module.ConfigError(err)
 	}
-	manager, err := cli.OpenEvidence(path)
-	if err == nil {
-		manager.Close()
-	}
-	found := []error{err}
+	var found []error
 	var cmds Servers
 	located := map[string]func(string, ...error){}
 	for _, server := range cli.ServerSections {
@@ -120,7 +116,7 @@ func CheckConfig(con *cli.Console, path string) (*Command, error) {
 	}
 	f := &cmds.Serve
 	found = append(found, checkModules(path, cli.ParseDefinitions(f.Definitions), slog.New(slog.DiscardHandler)))
-	_, err = issuersFor(cli.ConfigFlag{Config: path}, f.Auth)
+	_, err := issuersFor(cli.ConfigFlag{Config: path}, f.Auth)
 	located[config.SectionServe](config.SectionServe, err, f.checkReviews(), f.issuerFlags.check(), f.rateFlags.check(), f.listenFlags.checkForm(), f.AnchorFlags.Check())
 	located[config.SectionServe](config.SectionModel, f.ModelFlags.Check(), f.ModelFlags.CheckModels())
 	located[config.SectionMCP](config.SectionMCP, cmds.MCP.checkReviews(), cli.CheckAgent(cmp.Or(cmds.MCP.Principal, gavel.Operator.ID)))

@@ -158,7 +158,7 @@ func (w *ConfigWatch) apply(ctx context.Context, text string, parts []*ConfigPar
 		read[i] = w.read(p)
 		if p.Prepare == nil {
 			takes[i] = func() {
-				w.log.WarnContext(ctx, "a changed setting takes effect at the next start", "key", p.Section)
+				w.log.WarnContext(ctx, "a changed setting takes effect only after a restart", "key", p.Section)
 			}
 			continue
 		}

@@ -29,7 +29,6 @@ type reloader struct {
 	mu           sync.Mutex // protects the fields below
 	current      []cli.EffectiveSetting
 	issuers      string          // the text of the section auth
-	evidence     string          // the text of the section evidence
 	path         string          // of the configuration file, "" for none
 	needsRestart map[string]bool // changes that need a restart and were already logged, as "key=value"
 }
@@ -51,7 +50,7 @@ func newReloader(con *cli.Console, c *Command, r *routes, known *callers, watch 
 	l := &reloader{
 		con: con, routes: r, callers: known, watch: watch, path: c.Config,
 		current: slices.Clone(con.Settings.List), needsRestart: map[string]bool{},
-		issuers: con.Settings.Section(config.SectionAuth), evidence: con.Settings.Section(config.SectionEvidence),
+		issuers: con.Settings.Section(config.SectionAuth),
 	}
 	parts := append([]*ConfigPart{{Prepare: l.prepare}}, more...)
 	l.configured = NewConfigWatch(con.Log, c.Config, parts...)
@@ -116,9 +115,6 @@ func (r *reloader) prepare(ctx context.Context, next *ConfigChange) (take func()
 			r.issuers = text
 		}
 		r.apply(&cmds, settings.Effective(parsed))
-		if text := settings.Section(config.SectionEvidence); text != r.evidence {
-			r.logNeedsRestart(config.SectionEvidence, text)
-		}
 	}, nil
 }
 

@@ -14,18 +14,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/testdata"
 )
-
-// shop is an example as a team would install it: the operator's folder "gate" with the definition and its sources,
-// next to the repository in which the agent works.
-type shop struct {
-	t          *testing.T
-	gate       string
-	repository string
-	store      string
-}
 
 // openShop copies an example. edit holds replacements in gavel.yaml.
 func openShop(t *testing.T, example string, edit ...string) *shop {
@@ -273,23 +263,6 @@ func (s *shop) release(agent, reviewer *server, id string) {
 	if r := agent.must("workflow.status", object{"id": id}); r.field("state") != "released" {
 		s.t.Errorf("the agent sees %s", r.field("state"))
 	}
-}
-
-// say runs a command as the operator would, in the operator's folder. It returns the command line with its output.
-func (s *shop) say(args ...string) string {
-	s.t.Helper()
-	needsProgram(s.t)
-	cmd := exec.CommandContext(s.t.Context(), "gavel")
-	for _, a := range args {
-		cmd.Args = append(cmd.Args, strings.Trim(a, "'")) // as a shell does
-	}
-	cmd.Dir = s.gate
-	cmd.Env = append(cli.WithoutSettings(os.Environ()), "GAVEL_STORE=gavel.db")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		s.t.Fatalf("gavel %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return "$ gavel " + strings.Join(args, " ") + "\n" + string(out) + "\n"
 }
 
 // exitedWithZero is the digest of a command's result that contains only exit code 0.

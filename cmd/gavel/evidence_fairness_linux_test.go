@@ -257,7 +257,3 @@ func (f *fairness) measureBesideNoise(t *testing.T, n neighbour) []time.Duration
 	}
 	return times
 }
-
-func percentile(sorted []time.Duration, percent int) time.Duration {
-	return sorted[len(sorted)*percent/100].Round(100 * time.Microsecond)
-}
