@@ -17,7 +17,7 @@ func TestComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	top := strings.Fields("mcp serve health token config review evidence lint graph schema instances script judge keys test history migrate version completion verify anchor " +
+	top := strings.Fields("mcp serve health token config review lint graph schema instances script judge keys test history migrate version completion verify anchor " +
 		"backup restore repair seal retain init try start advance status cursor")
 	for _, c := range module.Commands("") {
 		top = append(top, c.Name)

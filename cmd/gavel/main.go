@@ -88,8 +88,7 @@ type commands struct {
 	Review    review.Command          `cmd:"" group:"watch" help:"Decide moves that wait for a person."`
 	History   instance.HistoryCommand `cmd:"" group:"watch" help:"Search, count and export decisions."`
 
-	Judge    author.JudgeCommand    `cmd:"" group:"judge" help:"Try the judge's model: its endpoint, prompt and answers."`
-	Evidence author.EvidenceCommand `cmd:"" group:"judge" help:"Try the sources of evidence."`
+	Judge author.JudgeCommand `cmd:"" group:"judge" help:"Try the judge's model: its endpoint, prompt and answers."`
 
 	Backup  admin.BackupCommand  `cmd:"" group:"store" help:"Back up a store while it is in use, and verify the copy."`
 	Restore admin.RestoreCommand `cmd:"" group:"store" help:"Replace a store with a backup."`

@@ -61,13 +61,13 @@ var tableDriver = []string{"engine/store", "engine/record", "engine/store/rows",
 
 // services are independent packages above the engine; faces are above both.
 var services = []string{
-	"internal/auth", "internal/evidence",
+	"internal/auth",
 	"internal/telemetry", "internal/config", "internal/listen", "internal/egress", "internal/process", "internal/clientstate",
 }
 
-// calls lists the packages that only modules share: internal/gate matches calls with gates, and internal/upstream holds
-// sessions with other MCP servers. The core must not import them.
-var calls = []string{"internal/gate", "internal/upstream"}
+// shared lists the packages that only modules share: internal/evidence reads and fetches sources, internal/gate matches
+// calls with gates, and internal/upstream holds sessions with other MCP servers. The core must not import them.
+var shared = []string{"internal/evidence", "internal/gate", "internal/upstream"}
 
 // moduleFolder contains a folder for each removable module.
 const moduleFolder = "internal/modules/"
@@ -184,10 +184,10 @@ var Packages = []Package{
 	// Modules may import the core, but neither faces nor one another; checkOwn checks that too.
 	{Path: "internal/modules/chain", May: slices.Concat(below5, []string{"internal/cli", "engine/store/driver", "internal/auth", "internal/config", "internal/fairshare", "internal/gate", "internal/module", "internal/operation", "internal/telemetry", "internal/term", "internal/upstream"})},
 	{Path: "internal/modules/demo", May: []string{"internal/cli", "internal/module", "internal/term", "judge", "engine/workflow", "engine"}},
-	{Path: "internal/modules/evidence", May: []string{"internal/config", "internal/evidence", "internal/module", "internal/operation"}},
-	{Path: "internal/modules/gateway", May: slices.Concat(below5, services, calls, []string{"internal/cli", "internal/filelock", "internal/mcp/wire", "internal/module", "internal/operation", "internal/term", "internal/modules/gateway/expose", "internal/modules/gateway/foreign"})},
+	{Path: "internal/modules/evidence", May: []string{Root, "internal/cli", "internal/config", "internal/evidence", "internal/module", "internal/operation", "internal/term", "judge"}},
+	{Path: "internal/modules/gateway", May: slices.Concat(below5, services, shared, []string{"internal/cli", "internal/filelock", "internal/mcp/wire", "internal/module", "internal/operation", "internal/term", "internal/modules/gateway/expose", "internal/modules/gateway/foreign"})},
 	{Path: "internal/modules/gateway/expose", May: slices.Concat(below5, []string{"internal/upstream", "internal/operation"})},
-	{Path: "internal/modules/gateway/foreign", May: slices.Concat(below5, services, calls, []string{"internal/mcp/wire"})},
+	{Path: "internal/modules/gateway/foreign", May: slices.Concat(below5, services, shared, []string{"internal/mcp/wire"})},
 	{Path: "internal/modules/hook", May: slices.Concat(below5, []string{
 		"engine/store/driver", "internal/auth", "internal/cli", "internal/config", "internal/gate", "internal/listen", "internal/module", "internal/modules/hook/agent", "internal/telemetry", "internal/term",
 	})},
@@ -220,8 +220,8 @@ var Packages = []Package{
 	{Path: "cmd/gavel/internal/review", May: append(program, "internal/cli")},
 	{Path: "cmd/gavel/internal/serve", May: append(program, "internal/cli")},
 	{Path: path.Dir(moduleList), May: modules},
-	// Only tests of the command import upstream and packages below modules.
-	{Path: "cmd/gavel", May: slices.Concat(program, commands, modules, []string{"internal/upstream", "cmd/gavel/internal/earlyworker", "internal/modules/hook/agent", "internal/modules/measure/compare", "internal/modules/measure/eval", "internal/modules/measure/report", path.Dir(moduleList)})},
+	// Only tests of the command import shared and packages below modules.
+	{Path: "cmd/gavel", May: slices.Concat(program, commands, modules, shared, []string{"cmd/gavel/internal/earlyworker", "internal/modules/hook/agent", "internal/modules/measure/compare", "internal/modules/measure/eval", "internal/modules/measure/report", path.Dir(moduleList)})},
 }
 
 // Doors lists the heavy dependencies and who may import them. .golangci.yml repeats it for editors, and a test keeps

@@ -21,6 +21,10 @@ var schemas []byte
 func init() {
 	module.Register(module.Module{
 		Name: "evidence",
+		Commands: []module.Command{{
+			Name: "evidence", Group: "judge", Help: "Try the sources of evidence.",
+			New: func() any { return &command{} },
+		}},
 		Sections: []module.Section{{
 			Name:  evidence.Section,
 			About: "Sources of evidence (commands, addresses, and tools of the servers under `upstreams`): [Evidence](../evidence.md#the-sources-file).",

@@ -1,4 +1,4 @@
-package author
+package evidence
 
 import (
 	"cmp"
@@ -17,41 +17,38 @@ import (
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/evidence"
-	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// EvidenceCommand has the commands that try sources of evidence.
-type EvidenceCommand struct {
-	List  evidenceListCmd  `cmd:"" help:"List the declared sources of evidence."`
-	Fetch evidenceFetchCmd `cmd:"" help:"Fetch once from a source, and print the result."`
+// command implements gavel evidence.
+type command struct {
+	List  listCommand  `cmd:"" help:"List the declared sources of evidence."`
+	Fetch fetchCommand `cmd:"" help:"Fetch once from a source, and print the result."`
 }
 
-type evidenceListCmd struct {
+func (command) Help() string {
+	return `The gate fetches evidence itself instead of believing an agent: the exit code of the
+tests, the state of a ticket. Operators declare sources in the section evidence of the
+--config file; definitions name the sources.`
+}
+
+type listCommand struct {
 	JSON bool `name:"json" help:"Print JSON."`
 	cli.ConfigFlag
 }
 
-// openDeclared opens the configured sources without opening a store.
-func openDeclared(ctx context.Context, con *cli.Console, f cli.ConfigFlag) (declared sources, end func(), err error) {
-	if f.Config == "" {
-		return nil, nil, term.UsageErrorf("give it with --config FILE, or in GAVEL_CONFIG", "no configuration file was given, and it declares the sources of evidence")
-	}
-	fetcher, end, err := f.OpenAlone(ctx, con.Log)
-	if err != nil {
-		return nil, nil, err
-	}
-	return fetcher.(sources), end, nil
+func (listCommand) Help() string {
+	return `Commands, addresses and headers are not shown. An argument with a ? is optional.
+
+Examples:
+
+    gavel evidence list --config gavel.yaml
+    GAVEL_CONFIG=gavel.yaml gavel evidence list --json | jq -r '.sources[].name'`
 }
 
-type sources interface {
-	module.Fetcher
-	List() []evidence.Info
-}
-
-func (c *evidenceListCmd) Run(ctx context.Context, con *cli.Console) error {
+func (c *listCommand) Run(ctx context.Context, con *cli.Console) error {
 	declared, end, err := openDeclared(ctx, con, c.ConfigFlag)
 	if err != nil {
 		return err
@@ -69,6 +66,16 @@ func (c *evidenceListCmd) Run(ctx context.Context, con *cli.Console) error {
 	return con.PrintList(c.JSON, map[string]any{"sources": infos, "count": len(infos)}, rows, c.Config+" declares no sources of evidence", "")
 }
 
+// openDeclared opens the declared sources without opening a store.
+func openDeclared(ctx context.Context, con *cli.Console, flag cli.ConfigFlag) (declared fetcher, end func(), err error) {
+	if flag.Config == "" {
+		return declared, nil, term.UsageErrorf("give it with --config FILE, or in GAVEL_CONFIG", "no configuration file was given, and it declares the sources of evidence")
+	}
+	opened, end, err := flag.OpenAlone(ctx, con.Log)
+	declared, _ = opened.(fetcher)
+	return declared, end, err
+}
+
 func argumentNames(arguments map[string]evidence.Argument) string {
 	names := slices.Sorted(maps.Keys(arguments))
 	for i, name := range names {
@@ -79,7 +86,7 @@ func argumentNames(arguments map[string]evidence.Argument) string {
 	return strings.Join(names, ", ")
 }
 
-type evidenceFetchCmd struct {
+type fetchCommand struct {
 	Source    string   `arg:"" name:"source" help:"The source's name."`
 	Args      []string `name:"arg" sep:"none" placeholder:"NAME=VALUE" help:"An argument as text; NAME:=VALUE for JSON. Repeatable."`
 	ReadOnly  bool     `name:"read-only" help:"Fetch as a pre-check does: only from a source marked readOnly."`
@@ -87,6 +94,23 @@ type evidenceFetchCmd struct {
 	Principal string   `name:"principal" placeholder:"ID" help:"The principal of that role. Default: local: and the role."`
 	JSON      bool     `name:"json" help:"Print JSON."`
 	cli.StoreFlag
+}
+
+func (fetchCommand) Help() string {
+	return `Fetches for real: it runs the command or calls the tool. Nothing is recorded. The digest is the
+one that a decision would record. Values of --arg are text; := takes JSON, for tools
+(--arg 'limit:=5'). A background command is shown as a decision sees it: its result for the current
+files, or that it is running. Without a store it runs here. With a database, this needs the store's
+key (--store-key), and shows what servers on this machine see.
+
+Examples:
+
+    gavel evidence fetch tests --config gavel.yaml
+    gavel evidence fetch ticket --arg id=OPS-12 --config gavel.yaml --json | jq .content
+    gavel evidence fetch issue --arg number:=12 --principal token:release --config gavel.yaml
+
+Exit codes: 0 fetched (whatever a command's exit code is: that is evidence), 1 not available,
+2 wrong usage, 3 could not find out.`
 }
 
 type fetchReport struct {
@@ -102,7 +126,7 @@ type fetchReport struct {
 	Took      document.Milliseconds `json:"tookMs"`
 }
 
-func (c *evidenceFetchCmd) Run(ctx context.Context, con *cli.Console) error {
+func (c *fetchCommand) Run(ctx context.Context, con *cli.Console) error {
 	arguments, err := c.arguments()
 	if err != nil {
 		return err
@@ -145,7 +169,7 @@ func (c *evidenceFetchCmd) Run(ctx context.Context, con *cli.Console) error {
 }
 
 // shareResults makes a fetch share the results of a background command with decisions over the same store.
-func (c *evidenceFetchCmd) shareResults(ctx context.Context, con *cli.Console, declared sources) error {
+func (c *fetchCommand) shareResults(ctx context.Context, con *cli.Console, declared fetcher) error {
 	path, err := c.FindPath(con.Log, false)
 	if err != nil || !slices.ContainsFunc(declared.List(), func(i evidence.Info) bool { return i.Name == c.Source && i.Background }) {
 		return nil //nolint:nilerr // without a store, the command runs in this process
@@ -168,7 +192,7 @@ func (c *evidenceFetchCmd) shareResults(ctx context.Context, con *cli.Console, d
 }
 
 // shareDatabaseResults is shareResults for a database. It requires the database's key.
-func shareDatabaseResults(ctx context.Context, con *cli.Console, at cli.StoreLocation, declared module.Fetcher) error {
+func shareDatabaseResults(ctx context.Context, con *cli.Console, at cli.StoreLocation, declared fetcher) error {
 	if at.Key == nil {
 		return cli.StoreFailure(gavel.ErrNoStoreKey, "")
 	}
@@ -183,7 +207,7 @@ func shareDatabaseResults(ctx context.Context, con *cli.Console, at cli.StoreLoc
 }
 
 // arguments returns the command line's arguments as a JSON object: NAME=VALUE is a string, NAME:=VALUE is JSON.
-func (c *evidenceFetchCmd) arguments() (json.RawMessage, error) {
+func (c *fetchCommand) arguments() (json.RawMessage, error) {
 	given := map[string]any{}
 	for _, pair := range c.Args {
 		name, value, ok := strings.Cut(pair, "=")
