@@ -240,6 +240,17 @@ func TestOpenErrorNamesThePart(t *testing.T) {
 	}
 }
 
+// Without the module, sources of evidence cannot be opened.
+func TestOpenFetcherNeedsModule(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gavel.yaml")
+	if err := os.WriteFile(file, []byte("evidence: {sources: {ci: {command: [ci]}}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := gavel.OpenFetcher(file, gavel.FetcherConfig{}); f != nil || !errors.Is(err, gavel.ErrNoSources) {
+		t.Errorf("%v, %v", f, err)
+	}
+}
+
 // A program without worker.Main gets the missing line when it calls Open, and nothing is left behind.
 func TestForgottenMain(t *testing.T) {
 	t.Parallel()

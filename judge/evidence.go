@@ -43,7 +43,7 @@ type EvidenceRequest struct {
 	MaxAge time.Duration
 }
 
-// Fetcher fetches evidence; internal/evidence implements it. It must be safe for
+// Fetcher fetches evidence; a module implements it. It must be safe for
 // concurrent use: the requests of one case are fetched in parallel.
 type Fetcher interface {
 	// Fetch fetches one fact. With readOnly, a source that is not marked as read-only is not used
