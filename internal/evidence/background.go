@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gavel-mcp/gavel/internal/evidence/worktree"
 	"github.com/gavel-mcp/gavel/internal/process"
-	"github.com/gavel-mcp/gavel/internal/worktree"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )

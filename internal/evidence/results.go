@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/internal/evidence/worktree"
 	"github.com/gavel-mcp/gavel/internal/filelock"
-	"github.com/gavel-mcp/gavel/internal/worktree"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gavel-mcp/gavel/internal/evidence/worktree"
 	"github.com/gavel-mcp/gavel/internal/filelock"
 	"github.com/gavel-mcp/gavel/internal/process"
-	"github.com/gavel-mcp/gavel/internal/worktree"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )

@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/gavel-mcp/gavel/internal/worktree"
+	"github.com/gavel-mcp/gavel/internal/evidence/worktree"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
