@@ -184,13 +184,13 @@ func copyTables(ctx context.Context, db *sql.DB) ([]Loss, error) {
 // tableCopy copies one table. It uses no transaction: once SQLite has found damage in a transaction, it writes
 // nothing more in it.
 type tableCopy struct {
-	db            *sql.DB // a single connection
-	name          string
-	insert        *sql.Stmt // inserts the rows of a range
-	endsAtSameKey *sql.Stmt // whether a range ends at the same key in both files
-	remove        *sql.Stmt // deletes the rows of a range again
-	splits        int
-	lost          Loss
+	db           *sql.DB // a single connection
+	name         string
+	insert       *sql.Stmt // inserts the rows of a range
+	readsTheSame *sql.Stmt // whether a range of the old file, read backwards, has as many rows as were copied, and ends at the same key
+	remove       *sql.Stmt // deletes the rows of a range again
+	splits       int
+	lost         Loss
 }
 
 // run copies the whole table, or else everything around the damage. hidden limits the number of rows that the damage
@@ -213,7 +213,8 @@ func (t *tableCopy) run(ctx context.Context, hidden int64) error {
 	}{
 		// SQLite would recompile the statement for each literal limit, but not for an expression.
 		{&t.insert, "INSERT INTO main." + t.name + " (" + list + ") SELECT " + list + " FROM old." + t.name + " WHERE rowid BETWEEN ? AND ? ORDER BY rowid LIMIT ? + 0"},
-		{&t.endsAtSameKey, fmt.Sprintf("SELECT "+lastKey+" IS "+lastKey, "main."+t.name, "old."+t.name)},
+		{&t.readsTheSame, fmt.Sprintf("SELECT "+lastKey+" IS "+lastKey+" AND ?3 = (SELECT count(*) FROM (SELECT rowid FROM old.%s WHERE rowid BETWEEN ?1 AND ?2 ORDER BY rowid DESC LIMIT ?4 + 0))",
+			"main."+t.name, "old."+t.name, t.name)},
 		{&t.remove, "DELETE FROM main." + t.name + " WHERE rowid BETWEEN ? AND ?"},
 	} {
 		statement, err := t.db.PrepareContext(ctx, s.query)
@@ -262,12 +263,14 @@ func (t *tableCopy) split(ctx context.Context, in Range) error {
 	return nil
 }
 
-// copyRange copies all rows of a range or none. It checks that the range ends at the same key when read from either
-// side. An error means that nothing more can be written.
+// copyRange copies all rows of a range or none. Keys that are out of order can end a range early, so it is also read
+// backwards. An error means that nothing more can be written.
 func (t *tableCopy) copyRange(ctx context.Context, in Range) (copied bool, err error) {
-	_, err = t.insert.ExecContext(ctx, in.From, in.To, in.To-in.From+1) // the limit keeps a damaged table from reading past the range
+	limit := in.To - in.From + 1 // keeps a damaged table from reading past the range
+	done, err := t.insert.ExecContext(ctx, in.From, in.To, limit)
 	if err == nil {
-		if t.endsAtSameKey.QueryRowContext(ctx, in.From, in.To).Scan(&copied) == nil && copied {
+		count, _ := done.RowsAffected() // this driver always knows
+		if t.readsTheSame.QueryRowContext(ctx, in.From, in.To, count, limit).Scan(&copied) == nil && copied {
 			return true, nil
 		}
 		_, err = t.remove.ExecContext(ctx, in.From, in.To)

@@ -628,12 +628,18 @@ func TestSalvageReadsPastGap(t *testing.T) {
 	salvageOnly(t)
 	t.Parallel()
 	_, events := keep(t)
-	path := harmed(t, func(b []byte) []byte { return b })
-	db := raw(t, path)
+	db := raw(t, harmed(t, func(b []byte) []byte { return b }))
 	defer db.Close()
+	for _, distance := range []int{60, 59, 57, 30} { // a range that ends within the late page's keys is the hardest
+		t.Run(fmt.Sprint(distance), func(t *testing.T) { checkPastGap(t, db, events, distance) })
+	}
+}
+
+func checkPastGap(t *testing.T, db *sql.DB, events map[string]record.Event, distance int) {
+	t.Helper()
 	var early, late int
 	if err := db.QueryRow(`SELECT first_value(pageno) OVER (ORDER BY path), last_value(pageno) OVER (ORDER BY path ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
-		FROM (SELECT pageno, path FROM dbstat WHERE name = 'events' AND pagetype = 'leaf' ORDER BY path LIMIT 60 OFFSET 5) LIMIT 1`).Scan(&early, &late); err != nil {
+		FROM (SELECT pageno, path FROM dbstat WHERE name = 'events' AND pagetype = 'leaf' ORDER BY path LIMIT ? OFFSET 5) LIMIT 1`, distance).Scan(&early, &late); err != nil {
 		t.Fatal(err)
 	}
 	leaping := harmed(t, func(b []byte) []byte {
