@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
-	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Advance requests an action. If the judge approves, the instance moves; if it refuses, the refusal is
@@ -249,7 +249,7 @@ func (e *Engine) decisionEvent(j judgement, kind record.Kind) record.Event {
 }
 
 // sumTimes returns the total time that the layers took.
-func sumTimes(opinions []judge.Opinion) (sum time.Duration) {
+func sumTimes(opinions []judge.Opinion) (sum document.Milliseconds) {
 	for _, o := range opinions {
 		sum += o.Took
 	}

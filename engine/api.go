@@ -7,7 +7,6 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
-	"github.com/gavel-mcp/gavel/validators"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -73,28 +72,11 @@ const (
 
 // Decision is a recorded decision as callers see it. None of its fields holds sensitive values.
 type Decision struct {
-	ID          string               `json:"decisionId,omitempty"` // "" when nothing was recorded
-	Outcome     judge.Outcome        `json:"outcome"`
-	Proposed    judge.Outcome        `json:"proposed,omitempty"`
-	Applied     bool                 `json:"applied"`
-	Code        string               `json:"code,omitempty"`
-	Target      string               `json:"target,omitempty"`
-	Confidence  float64              `json:"confidence"`
-	Assurance   judge.Assurance      `json:"assurance"`
-	DecidedBy   judge.LayerName      `json:"decidedBy"`
-	Degraded    bool                 `json:"degraded,omitempty"`
-	Fault       bool                 `json:"fault,omitempty"`
-	Mode        judge.Mode           `json:"mode,omitempty"`
-	Reasoning   string               `json:"reasoning,omitempty"`
-	Violations  []string             `json:"violations,omitzero"`
-	Findings    []validators.Finding `json:"findings,omitempty"`
-	Suggestions []string             `json:"suggestions,omitzero"`
-	Warnings    []string             `json:"warnings,omitempty"`
-	// RetryAfterMs is set for judge_unavailable; 0 if unknown.
-	RetryAfterMs int64    `json:"retryAfterMs,omitempty"`
-	Sandbox      []string `json:"sandbox,omitempty"`
-	// Evidence lists what gavel itself fetched. Only operators, reviewers and auditors see its content.
-	Evidence []Evidence `json:"evidence,omitempty"`
+	ID string `json:"decisionId,omitempty"` // "" when nothing was recorded
+	// Verdict is masked. Only the history has its Opinions. Only operators, reviewers and auditors see the content of
+	// its Evidence.
+	judge.Verdict
+	Violations []string `json:"violations,omitzero"`
 }
 
 // DefineRequest registers a definition.
@@ -326,8 +308,6 @@ type HistoryEntry struct {
 	// operators, reviewers and auditors get it.
 	Took    document.Milliseconds `json:"tookMs,omitempty"`
 	CostUSD *float64              `json:"costUSD,omitempty"`
-	// Opinions are those of the layers that gave one, with their durations.
-	Opinions []Opinion `json:"opinions,omitzero"`
 	// ReviewID is the review that the decision opened, or that the decision resolved.
 	ReviewID string `json:"reviewId,omitempty"`
 	// Tool is the gated tool, if the decision was about a call.

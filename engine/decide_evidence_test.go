@@ -105,7 +105,7 @@ func TestAnswersHaveNoDigestThatNeedsNoKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := [][]engine.Evidence{check.Decision.Evidence}
+	told := [][]judge.Evidence{check.Decision.Evidence}
 	for range 2 { // the second one is a replay
 		moved, err := b.Advance(t.Context(), agent, asks)
 		if err != nil {
@@ -113,7 +113,7 @@ func TestAnswersHaveNoDigestThatNeedsNoKey(t *testing.T) {
 		}
 		told = append(told, moved.Decision.Evidence)
 	}
-	history := func(p engine.Principal) []engine.Evidence {
+	history := func(p engine.Principal) []judge.Evidence {
 		h, err := b.History(t.Context(), p, engine.HistoryRequest{ID: id})
 		if err != nil {
 			t.Fatal(err)

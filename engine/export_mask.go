@@ -77,7 +77,7 @@ func (m *ExportMask) Decision(d record.Decision) Decision {
 	if m.masking.scrub != nil {
 		out = scrubDecision(out, m.masking.scrub)
 	}
-	out.Evidence = m.masking.maskEvidence(withoutContent(ViewEvidence(d.Evidence)))
+	out.Evidence = m.masking.maskEvidence(withoutContent(d.Evidence))
 	for i := range out.Evidence {
 		ev := &out.Evidence[i]
 		ev.Digest, ev.SameDigest = m.Digest(ev.Digest), m.Digest(ev.SameDigest)

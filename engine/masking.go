@@ -6,6 +6,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -60,7 +61,7 @@ func (m masking) scrubText(text string) string {
 	return m.scrub(text)
 }
 
-func (m masking) maskEvidence(all []Evidence) []Evidence {
+func (m masking) maskEvidence(all []judge.Evidence) []judge.Evidence {
 	out := slices.Clone(all)
 	for i := range out {
 		ev := &out[i]

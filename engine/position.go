@@ -214,18 +214,15 @@ func decisionView(d *record.Decision) Decision {
 	if d == nil {
 		d = &record.Decision{}
 	}
-	return Decision{
-		ID: d.ID, Outcome: d.Outcome, Proposed: d.Proposed, Applied: d.Applied, Code: d.Code, Target: d.Target,
-		Confidence: d.Confidence, Assurance: d.Assurance, DecidedBy: d.DecidedBy, Degraded: d.Degraded,
-		Fault: d.Fault, Mode: d.Mode, Reasoning: d.Reasoning, Violations: d.Violations(), Findings: d.Findings,
-		Suggestions: suggestionsOf(d.Verdict), Warnings: d.Warnings, RetryAfterMs: d.RetryAfter.Milliseconds(), Sandbox: d.Sandbox,
-		Evidence: withoutPlainDigests(withoutContent(ViewEvidence(d.Evidence))),
-	}
+	out := Decision{ID: d.ID, Verdict: d.Verdict, Violations: d.Violations()}
+	out.Suggestions, out.Opinions = suggestionsOf(d.Verdict), nil
+	out.Evidence = withoutPlainDigests(withoutContent(d.Evidence))
+	return out
 }
 
 // withoutPlainDigests removes digests without a key: a caller that may not see the content could test guesses against
 // them.
-func withoutPlainDigests(all []Evidence) []Evidence {
+func withoutPlainDigests(all []judge.Evidence) []judge.Evidence {
 	for i := range all {
 		if ev := &all[i]; strings.HasPrefix(ev.Digest, "sha256:") {
 			ev.Digest, ev.SameDigest = "", ""
@@ -236,7 +233,7 @@ func withoutPlainDigests(all []Evidence) []Evidence {
 
 // withoutContent returns evidence without its content and arguments. The fact that it was fetched, the time and
 // the digest remain.
-func withoutContent(all []Evidence) []Evidence {
+func withoutContent(all []judge.Evidence) []judge.Evidence {
 	out := slices.Clone(all)
 	for i := range out {
 		out[i].Content, out[i].Arguments = nil, nil

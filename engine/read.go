@@ -215,13 +215,12 @@ func showPast[V any](ctx context.Context, e *Engine, p Principal, req HistoryReq
 // learn how a model is configured. Criteria and samples are hidden from principals judged by another
 // principal's definition: a caller that knows the rubric can write data to please it. Visible fields are
 // listed, so that a new field stays hidden until it is added here.
-func opinionsFor(p Principal, s store.Definition, opinions []judge.Opinion) []Opinion {
+func opinionsFor(p Principal, s store.Definition, opinions []judge.Opinion) []judge.Opinion {
 	if opinions == nil {
 		return nil
 	}
-	out := make([]Opinion, len(opinions))
+	out := slices.Clone(opinions)
 	for i, op := range opinions {
-		out[i] = viewOpinion(op)
 		if op.Model == nil || seesAll(p.Role) {
 			continue
 		}

@@ -289,7 +289,7 @@ func (e *Engine) findReusableEvidence(row store.Review, asked record.Event) []ju
 	var out []judge.Evidence
 	for _, recorded := range asked.Decision.Evidence {
 		age := e.Now().Sub(recorded.At)
-		if recorded.Failure != "" || recorded.Tree != "" || recorded.MaxAge <= 0 || age < 0 || age > recorded.MaxAge {
+		if recorded.Failure != "" || recorded.Tree != "" || recorded.MaxAge <= 0 || age < 0 || age > recorded.MaxAge.Duration() {
 			continue
 		}
 		for _, held := range row.Evidence {

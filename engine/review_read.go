@@ -223,7 +223,7 @@ func (e *Engine) Review(ctx context.Context, p Principal, id string) (ReviewView
 		if err != nil {
 			return ReviewView{}, err
 		}
-		out.Escalation.Evidence = mask.maskEvidence(ViewEvidence(row.Evidence))
+		out.Escalation.Evidence = mask.maskEvidence(row.Evidence)
 	}
 	out.Risk = ev.Decision.Rubric.Risk
 	if s := inst.def.States[row.From]; s != nil && s.Transitions[row.Action] != nil {
@@ -248,7 +248,7 @@ func (e *Engine) showCallReview(ctx context.Context, at reviewCase) (ReviewView,
 	out := ReviewView{ReviewSummary: summary, Position: at.position(), Data: emptyData}
 	out.Escalation = HistoryEntry{
 		Seq: called.Seq, Time: called.Time, Kind: called.Kind, Principal: called.Principal, Role: called.Role, Action: called.Action,
-		From: called.From, To: called.To, Decision: decisionView(nil), Opinions: []Opinion{}, Tool: at.row.Tool, ReviewID: at.row.ID, Hash: called.Hash,
+		From: called.From, To: called.To, Decision: decisionView(nil), Tool: at.row.Tool, ReviewID: at.row.ID, Hash: called.Hash,
 	}
 	out.Context, err = at.visibleContext()
 	return out, err

@@ -9,8 +9,8 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
+	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
-	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // view renders recorded decisions for a caller. It masks the values that either the version at that time
@@ -106,15 +106,16 @@ func (v *view) renderEntry(ctx context.Context, ev record.Event) (HistoryEntry, 
 	}
 	shown, opinions := decisionView(ev.Decision), opinionsFor(v.p, governed, ev.Decision.Opinions)
 	if seesAll(v.p.Role) {
-		shown.Evidence = ViewEvidence(ev.Decision.Evidence)
+		shown.Evidence = ev.Decision.Evidence
 	}
 	if mask.scrub != nil {
 		shown, opinions = scrubDecision(shown, mask.scrub), scrubOpinions(opinions, mask.scrub)
 	}
+	shown.Opinions = opinions
 	out := HistoryEntry{
 		Seq: ev.Seq, Time: ev.Time, Kind: ev.Kind, Precheck: ev.Kind == record.Prechecked,
 		Principal: ev.Principal, Role: ev.Role, Action: mask.scrubAction(ev.Action), From: ev.From, To: ev.To, Data: data,
-		Decision: shown, Took: document.Milliseconds(ev.Decision.Took), CostUSD: costOf(opinions), Opinions: opinions, Hash: ev.Hash,
+		Decision: shown, Took: ev.Decision.Took, CostUSD: costOf(opinions), Hash: ev.Hash,
 	}
 	if ev.Review != nil {
 		out.ReviewID = ev.Review.ID
@@ -260,7 +261,7 @@ func scrubDecision(d Decision, scrub func(string) string) Decision {
 	return d
 }
 
-func scrubOpinions(opinions []Opinion, scrub func(string) string) []Opinion {
+func scrubOpinions(opinions []judge.Opinion, scrub func(string) string) []judge.Opinion {
 	out := slices.Clone(opinions)
 	for i := range out {
 		op := &out[i]

@@ -11,10 +11,11 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 func figuresOf(action, code string, took time.Duration, confidence float64) store.Figures {
-	e := record.Event{Kind: record.Refused, Workflow: "w", From: "s", Action: action, Decision: &record.Decision{Took: took}}
+	e := record.Event{Kind: record.Refused, Workflow: "w", From: "s", Action: action, Decision: &record.Decision{Took: document.Milliseconds(took)}}
 	e.Decision.Confidence, e.Decision.Code = confidence, code
 	return store.FiguresOf(e, "owner")
 }

@@ -9,29 +9,23 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
-// Answers have times in milliseconds, where records have nanoseconds.
-func TestTimesOfAnswers(t *testing.T) {
-	fetched := judge.Evidence{Name: "ci", Took: time.Second, MaxAge: time.Minute}
-	said := judge.Opinion{Layer: judge.LayerModel, Took: time.Second, RetryAfter: time.Minute}
-	verdict := judge.Verdict{RetryAfter: time.Minute, Evidence: []judge.Evidence{fetched}, Opinions: []judge.Opinion{said}}
-	for _, c := range []struct {
-		shown any
-		want  []string
-	}{
-		{ViewEvidence(verdict.Evidence)[0], []string{`"tookMs":1000`, `"maxAgeMs":60000`}},
-		{viewOpinion(said), []string{`"tookMs":1000`, `"retryAfterMs":60000`}},
-		{decisionView(&record.Decision{Verdict: verdict, Took: time.Second}), []string{`"tookMs":1000`, `"retryAfterMs":60000`}},
-	} {
-		text, err := json.Marshal(c.shown)
-		if err != nil || bytes.Contains(text, []byte(`Ns"`)) || bytes.Contains(text, []byte(`"opinions"`)) {
-			t.Errorf("%s, %v", text, err)
-		}
-		for _, want := range c.want {
-			if !bytes.Contains(text, []byte(want)) {
-				t.Errorf("no %s in %s", want, text)
-			}
+// A decision has its times in milliseconds, and the opinions of layers are for the history only.
+func TestDecisionViewHasNoOpinions(t *testing.T) {
+	verdict := judge.Verdict{
+		RetryAfter: document.Milliseconds(time.Minute),
+		Evidence:   []judge.Evidence{{Name: "ci", Took: document.Milliseconds(time.Second), MaxAge: document.Milliseconds(time.Minute)}},
+		Opinions:   []judge.Opinion{{Layer: judge.LayerModel}},
+	}
+	text, err := json.Marshal(decisionView(&record.Decision{Verdict: verdict}))
+	if err != nil || bytes.Contains(text, []byte(`"opinions"`)) {
+		t.Errorf("%s, %v", text, err)
+	}
+	for _, want := range []string{`"tookMs":1000`, `"maxAgeMs":60000`, `"retryAfterMs":60000`} {
+		if !bytes.Contains(text, []byte(want)) {
+			t.Errorf("no %s in %s", want, text)
 		}
 	}
 }

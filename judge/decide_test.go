@@ -626,7 +626,7 @@ func TestOpinionsNameLayerAndTime(t *testing.T) {
 	var who []judge.LayerName
 	for _, op := range v.Opinions {
 		who = append(who, op.Layer)
-		if op.Took != time.Millisecond {
+		if op.Took.Duration() != time.Millisecond {
 			t.Errorf("%s took %v", op.Layer, op.Took)
 		}
 	}

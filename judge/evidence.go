@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"time"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // ErrBusy means that evidence or a model could not be requested now, whatever the case. Nothing is decided,
@@ -127,10 +129,10 @@ type Evidence struct {
 	// Tree is the digest of the files that it is valid for; "" if it depends on no files.
 	Tree string `json:"tree,omitempty"`
 	// At is the time of the request, or of an earlier fetch; Took is the duration of the fetch.
-	At   time.Time     `json:"at"`
-	Took time.Duration `json:"tookNs"`
+	At   time.Time             `json:"at"`
+	Took document.Milliseconds `json:"tookMs"`
 	// MaxAge is copied from the request.
-	MaxAge time.Duration `json:"maxAgeNs,omitempty"`
+	MaxAge document.Milliseconds `json:"maxAgeMs,omitempty,omitzero"`
 
 	plain json.RawMessage // for trusted scripts
 }

@@ -78,14 +78,14 @@ func (e evidence) fetchAll(ctx context.Context, c Case) ([]Evidence, error) {
 	}
 	for i, at := range twins {
 		out[i] = out[at]
-		out[i].Name, out[i].Required, out[i].MaxAge = c.Evidence[i].Name, c.Evidence[i].Required, c.Evidence[i].MaxAge
+		out[i].Name, out[i].Required, out[i].MaxAge = c.Evidence[i].Name, c.Evidence[i].Required, document.Milliseconds(c.Evidence[i].MaxAge)
 	}
 	return out, nil
 }
 
 func (e evidence) fetchOne(ctx context.Context, c Case, r EvidenceRequest) (Evidence, error) {
 	item := Evidence{
-		Name: r.Name, Source: r.Source, Required: r.Required, Arguments: r.MaskedArguments, MaxAge: r.MaxAge,
+		Name: r.Name, Source: r.Source, Required: r.Required, Arguments: r.MaskedArguments, MaxAge: document.Milliseconds(r.MaxAge),
 		At: c.Now,
 	}
 	if item.At.IsZero() {
@@ -105,13 +105,13 @@ func (e evidence) fetchOne(ctx context.Context, c Case, r EvidenceRequest) (Evid
 	r.Caller, r.Principal, r.Role = c.caller(), c.Principal, c.Role
 	begun := e.clock()
 	found, err := e.fetcher.Fetch(ctx, r, c.Precheck)
-	item.Took = max(e.clock().Sub(begun), 0)
+	item.Took = document.Milliseconds(max(e.clock().Sub(begun), 0))
 	if err != nil {
 		return item, err
 	}
 	item.Failure, item.Detail, item.Truncated = found.Failure, cleanText(found.Detail, maxDetail), found.Truncated
 	if item.Tree = found.Tree; !found.At.IsZero() {
-		item.At, item.Took = found.At.UTC().Truncate(time.Microsecond), found.Took
+		item.At, item.Took = found.At.UTC().Truncate(time.Microsecond), document.Milliseconds(found.Took)
 	}
 	if item.Failure == "" && (!json.Valid(found.Content) || !utf8.Valid(found.Content)) {
 		item.Failure, item.Detail = FailureMalformed, "The source did not answer with JSON."

@@ -105,7 +105,7 @@ func TestEvidenceIsFetchedInParallel(t *testing.T) {
 			t.Errorf("took %v", all)
 		}
 		for _, e := range v.Evidence {
-			if e.Took != took[e.Name] {
+			if e.Took.Duration() != took[e.Name] {
 				t.Errorf("%s took %v, says %v", e.Name, took[e.Name], e.Took)
 			}
 		}

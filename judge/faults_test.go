@@ -307,7 +307,7 @@ func (r faultRow) reads() string {
 		outcome += ", degraded"
 	}
 	if v.RetryAfter > 0 {
-		after = v.RetryAfter.Round(time.Millisecond).String()
+		after = v.RetryAfter.Duration().Round(time.Millisecond).String()
 	}
 	return fmt.Sprintf("%s | %s | %s", outcome, after, v.Reasoning)
 }

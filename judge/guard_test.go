@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 func TestModelRecalls(t *testing.T) {
@@ -116,7 +117,7 @@ func TestReusedRefusal(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()
 	fresh := opine(t, newModel(t, ModelConfig{Completer: tells(rejecting(idsOf(t, c)))}), c)
-	fresh.Took = time.Second
+	fresh.Took = document.Milliseconds(time.Second)
 	text, err := json.Marshal(fresh)
 	if err != nil {
 		t.Fatal(err)

@@ -459,9 +459,9 @@ func failureOpinion(model ModelRecord, q question, err error) Opinion {
 		trouble = TroubleNotConfigured
 	}
 	op := unjudgedOpinion(trouble, failureMessage(trouble, e.Class), model)
-	op.RetryAfter = max(e.RetryAfter, 0)
+	op.RetryAfter = document.Milliseconds(max(e.RetryAfter, 0))
 	if trouble == TroubleUnavailable && op.RetryAfter == 0 {
-		op.RetryAfter = unavailableRetry
+		op.RetryAfter = document.Milliseconds(unavailableRetry)
 	}
 	return op
 }

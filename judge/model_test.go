@@ -525,7 +525,7 @@ func TestModelFailures(t *testing.T) {
 			Model: "second", Endpoint: "model.test", Breaker: "half-open", Calls: 3, Usage: &llm.Usage{Prompt: 9},
 		}
 		op := opine(t, newModel(t, ModelConfig{Completer: failsWith(fmt.Errorf("wrapped: %w", err))}), c)
-		if op.Trouble != trouble || op.Outcome != Escalate || op.RetryAfter != 7*time.Second || op.Reasoning == "" {
+		if op.Trouble != trouble || op.Outcome != Escalate || op.RetryAfter.Duration() != 7*time.Second || op.Reasoning == "" {
 			t.Errorf("%s: %+v", class, op)
 		}
 		if strings.Contains(op.Reasoning, "exploded") || strings.Contains(op.Reasoning, "mend") {

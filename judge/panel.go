@@ -67,7 +67,7 @@ type Vote struct {
 func voteOf(name string, stage bool, op Opinion) Vote {
 	return Vote{
 		Model: name, Stage: stage, Outcome: op.Outcome, Confidence: op.Confidence, Assurance: op.Assurance, Trouble: op.Trouble,
-		Failure: op.Model.Failure, Calls: op.Model.Calls, CostUSD: op.Model.CostUSD, Took: document.Milliseconds(op.Took),
+		Failure: op.Model.Failure, Calls: op.Model.Calls, CostUSD: op.Model.CostUSD, Took: op.Took,
 	}
 }
 
@@ -208,7 +208,7 @@ func (m *modelLayer) askMember(ctx context.Context, c Case, of modelQuestion) (O
 	c.Rubric.Model, c.Rubric.Panel, c.Rubric.Cascade = of.model, nil, nil
 	asked := time.Now()
 	op, err := m.askModel(ctx, c, of)
-	op.Took = time.Since(asked)
+	op.Took = document.Milliseconds(time.Since(asked))
 	return op, err
 }
 

@@ -156,7 +156,7 @@ func (p *Pipeline) weighLayer(ctx context.Context, layer Layer, c *Case, h *deli
 		return Opinion{}, err
 	}
 	op = scrubOpinion(op, c.Scrub)
-	op.Took = took
+	op.Took = document.Milliseconds(took)
 	h.opinions = append(h.opinions, op)
 	if op.Outcome == Approve {
 		c.Passed = append(c.Passed, op.Layer)

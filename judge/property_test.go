@@ -95,7 +95,7 @@ func drawModel(t *rapid.T) Opinion {
 		i := rapid.IntRange(-3, 9).Draw(t, "route")
 		op.Route = &i
 	case 8:
-		op.RetryAfter = time.Duration(rapid.Int64().Draw(t, "retryAfter"))
+		op.RetryAfter = document.Milliseconds(rapid.Int64().Draw(t, "retryAfter"))
 	case 10:
 		op.Model = &ModelRecord{
 			Stated:   rapid.SampledFrom([]float64{0, 1, math.NaN(), -1}).Draw(t, "stated"),

@@ -35,7 +35,7 @@ func (v Verdict) withNextSteps() Verdict {
 		v.Reasoning = joinSentences(v.Reasoning, AwaitsPerson)
 		return v
 	}
-	advice := nextStep(v.Code, v.RetryAfter)
+	advice := nextStep(v.Code, v.RetryAfter.Duration())
 	if v.DecidedBy == ByPolicy { // the finding's own hint is more specific
 		advice = cmp.Or(v.Findings[0].Hint, advice)
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // maxConcurrentSamples limits the concurrent questions of one case, so that its samples do not use up the caller's
@@ -109,7 +111,7 @@ func combineVotes(r Rubric, ops []Opinion) Opinion {
 
 func findTrouble(ops []Opinion) (Opinion, bool) {
 	first := -1
-	wait := time.Duration(0)
+	wait := document.Milliseconds(0)
 	for i, op := range ops {
 		if op.isJudgement() {
 			continue

@@ -81,7 +81,7 @@ func TestConsensus(t *testing.T) {
 		if op.Outcome != Approve && op.isJudgement() && len(op.Findings) == 0 {
 			t.Errorf("%s: nothing is found", tt.name)
 		}
-		if op.Trouble.isExternal() && op.RetryAfter != 7*time.Second {
+		if op.Trouble.isExternal() && op.RetryAfter.Duration() != 7*time.Second {
 			t.Errorf("%s: again after %v", tt.name, op.RetryAfter)
 		}
 	}

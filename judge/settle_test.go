@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // legal, passes, valid and the rest build opinions as the layers return them.
@@ -55,7 +56,7 @@ func calibrated(c float64) Opinion {
 func troubled(t Trouble) Opinion {
 	return Opinion{
 		Layer: LayerModel, Outcome: Escalate, Confidence: unavailableConfidence, Assurance: AssuranceNone,
-		Trouble: t, RetryAfter: 7 * time.Second,
+		Trouble: t, RetryAfter: document.Milliseconds(7 * time.Second),
 	}
 }
 
@@ -114,7 +115,7 @@ type ruling struct {
 func rulingOf(v Verdict) ruling {
 	return ruling{
 		v.Outcome, v.Proposed, v.Code, v.Confidence, v.Assurance, v.DecidedBy,
-		v.Applied, v.Degraded, v.Fault, len(v.Warnings), v.RetryAfter,
+		v.Applied, v.Degraded, v.Fault, len(v.Warnings), v.RetryAfter.Duration(),
 	}
 }
 
@@ -355,9 +356,9 @@ func TestUnaskedQuestionGetsARetryTime(t *testing.T) {
 		time.Millisecond:                  "again in 1s.",
 		0:                                 "again with shorter, simpler data",
 	} {
-		spent.RetryAfter = wait
+		spent.RetryAfter = document.Milliseconds(wait)
 		v := settle(deliberation{opinions: []Opinion{legal(), spent}, rubric: rubric(useLLM), target: "next"})
-		if v.RetryAfter != wait || !strings.Contains(v.Reasoning, want) {
+		if v.RetryAfter.Duration() != wait || !strings.Contains(v.Reasoning, want) {
 			t.Errorf("%v: %v %s", wait, v.RetryAfter, v.Reasoning)
 		}
 	}

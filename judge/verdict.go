@@ -1,9 +1,8 @@
 package judge
 
 import (
-	"time"
-
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Outcome is the result of a layer or of the whole pipeline.
@@ -117,7 +116,7 @@ type Opinion struct {
 	Trouble Trouble `json:"trouble,omitempty"`
 	// RetryAfter is how long to wait before a retry can help, with TroubleUnavailable and
 	// TroubleUnreadable; 0 if unknown.
-	RetryAfter time.Duration `json:"retryAfterNs,omitempty"`
+	RetryAfter document.Milliseconds `json:"retryAfterMs,omitempty,omitzero"`
 	// Route is the index of the chosen Candidate, set by the script layer if the case has routes.
 	Route *int `json:"route,omitempty"`
 	// Sandbox lists the protections that were missing when scripts ran.
@@ -128,7 +127,7 @@ type Opinion struct {
 	// Model records the work of the model layer, nil for every other layer.
 	Model *ModelRecord `json:"model,omitempty"`
 	// Took is the layer's wall time.
-	Took time.Duration `json:"tookNs"`
+	Took document.Milliseconds `json:"tookMs"`
 }
 
 // ModelRecord records how a model reached its opinion, so that it can be checked later.
@@ -217,7 +216,7 @@ type Verdict struct {
 	Outcome Outcome `json:"outcome"`
 	// Proposed is the outcome before policy (thresholds, required assurance, availability); equal to
 	// Outcome if policy changed nothing.
-	Proposed Outcome `json:"proposed"`
+	Proposed Outcome `json:"proposed,omitempty"`
 	// Applied is true if the move may happen: the outcome is Approve, or the mode is Shadow and legality
 	// and routing allow it.
 	Applied bool `json:"applied"`
@@ -233,23 +232,23 @@ type Verdict struct {
 	DecidedBy  LayerName `json:"decidedBy"`
 	// Degraded is true if a judgement was needed but unavailable, and the other layers
 	// decided.
-	Degraded bool `json:"degraded"`
+	Degraded bool `json:"degraded,omitempty"`
 	Fault    bool `json:"fault,omitempty"`
-	Mode     Mode `json:"mode"`
+	Mode     Mode `json:"mode,omitempty"`
 	// Reasoning is one or a few sentences for the agent and for the record.
-	Reasoning   string               `json:"reasoning"`
+	Reasoning   string               `json:"reasoning,omitempty"`
 	Findings    []validators.Finding `json:"findings,omitempty"`
-	Suggestions []string             `json:"suggestions,omitempty"`
+	Suggestions []string             `json:"suggestions,omitzero"`
 	// Warnings report problems that did not prevent the move (a low confidence without strictMode).
 	Warnings []string `json:"warnings,omitempty"`
 	// RetryAfter is how long to wait before a retry can help, with CodeJudgeUnavailable and
 	// CodeJudgeUnreadable; 0 if unknown.
-	RetryAfter time.Duration `json:"retryAfterNs,omitempty"`
+	RetryAfter document.Milliseconds `json:"retryAfterMs,omitempty,omitzero"`
 	// Sandbox lists the protections that were missing when scripts ran.
 	Sandbox []string `json:"sandbox,omitempty"`
 	// Evidence is the evidence that the gate fetched, in the order of the definition.
 	Evidence []Evidence `json:"evidence,omitempty"`
-	Opinions []Opinion  `json:"opinions"`
+	Opinions []Opinion  `json:"opinions,omitempty"`
 }
 
 // Violations returns the messages of the findings, never nil.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -50,6 +51,9 @@ func populate(v reflect.Value, n *int) {
 		v.SetBool(true)
 	case reflect.Int, reflect.Int64:
 		v.SetInt(int64(*n))
+		if v.Type() == reflect.TypeFor[document.Milliseconds]() {
+			v.SetInt(int64(*n) * int64(time.Millisecond))
+		}
 	case reflect.Float64:
 		v.SetFloat(0.5)
 	case reflect.Pointer:

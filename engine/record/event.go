@@ -21,6 +21,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // Kind is the type of an event.
@@ -165,7 +166,7 @@ type Decision struct {
 	// Rubric is the rubric in force, which shows the thresholds that applied.
 	Rubric judge.Rubric `json:"rubric"`
 	// Took is the wall time of the whole judgement.
-	Took time.Duration `json:"tookNs"`
+	Took document.Milliseconds `json:"tookMs"`
 }
 
 // Checkpoint names a revision.

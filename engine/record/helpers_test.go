@@ -8,6 +8,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
@@ -75,7 +76,7 @@ func refused(action, data string) record.Event {
 }
 
 func decision(applied bool) *record.Decision {
-	d := &record.Decision{ID: "dec-1", Rubric: judge.DefaultRubric(), Took: time.Millisecond}
+	d := &record.Decision{ID: "dec-1", Rubric: judge.DefaultRubric(), Took: document.Milliseconds(time.Millisecond)}
 	d.Outcome, d.Proposed, d.Applied = judge.Approve, judge.Approve, applied
 	if !applied {
 		d.Outcome, d.Code = judge.Reject, "required_field"

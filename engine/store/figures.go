@@ -103,7 +103,7 @@ func FiguresOf(e record.Event, owner string) Figures {
 	if d.Code != "" {
 		f.Codes = map[string]int64{d.Code: 1}
 	}
-	f.Took = map[int]int64{tookBucket(d.Took): 1}
+	f.Took = map[int]int64{tookBucket(d.Took.Duration()): 1}
 	f.Confidence = map[int]int64{int(math.Round(d.Confidence * 1000)): 1}
 	return f
 }

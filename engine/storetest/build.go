@@ -154,8 +154,8 @@ func decodeDecision(outcome string, applied bool, refusal string) (d record.Deci
 	decodeFixture(fmt.Sprintf(`{
 		"id": "dec-1", "outcome": %q, "proposed": "approve", "applied": %t, %s
 		"confidence": 1, "mode": "enforce", "decidedBy": "fields", "assurance": "structural",
-		"opinions": [{"layer": "fields", "outcome": %[1]q, "confidence": 1, "tookNs": 1000}],
-		"data": {"n":1}, "tookNs": 1000000, "rubric": {
+		"opinions": [{"layer": "fields", "outcome": %[1]q, "confidence": 1, "tookMs": 0.001}],
+		"data": {"n":1}, "tookMs": 1, "rubric": {
 			"enabled": true, "minConfidence": 0.8, "mode": "enforce", "onJudgeUnavailable": "structural", "requireAssurance": "none"
 		}
 	}`, outcome, applied, refusal), &d)

@@ -30,9 +30,9 @@ func Review(n int, inst record.Instance) store.Review {
 	decodeFixture(`[
 		{
 			"name": "tests", "source": "go-test", "required": true, "arguments": {"pkg":"./..."}, "digest": "sha256:c0", "sameDigest": "sha256:e0", "size": 17,
-			"truncated": true, "content": {"exit":0,"out":"<ok> & \u003cdone\u003e é","n":1.50}, "tookNs": 1500000000, "maxAgeNs": 3600000000000
+			"truncated": true, "content": {"exit":0,"out":"<ok> & \u003cdone\u003e é","n":1.50}, "tookMs": 1500, "maxAgeMs": 3600000
 		},
-		{"name": "ticket", "source": "jira", "failure": "timeout", "detail": "it took longer than 2s", "tookNs": 2000000000}
+		{"name": "ticket", "source": "jira", "failure": "timeout", "detail": "it took longer than 2s", "tookMs": 2000}
 	]`, &r.Evidence)
 	for i := range r.Evidence {
 		r.Evidence[i].At = Epoch

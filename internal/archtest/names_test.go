@@ -22,16 +22,10 @@ var notMilliseconds = regexp.MustCompile(`(Ns|Nanos|Nanoseconds|Us|Micros|Micros
 // under other names.
 var recordedNames = map[string][]string{
 	"cmd/gavel/internal/review.listedReview": {"instance"}, // its id is the review's, as other commands expect
-	"engine.Evidence":                        {"tookNs"},   // which hides the recorded one
-	"engine.Opinion":                         {"tookNs"},
-	"engine/record.Decision":                 {"tookNs"},
 	"engine/record.Event":                    {"instance"},
 	"engine/record.Review":                   {"resolution"},
 	"engine/store.Review":                    {"instance", "resolution"},
-	"engine/workflow.ReviewSettings":         {"expiresAfterNs"}, // of a parsed definition, which is never stored
-	"judge.Evidence":                         {"tookNs", "maxAgeNs"},
-	"judge.Opinion":                          {"tookNs", "retryAfterNs"},
-	"judge.Verdict":                          {"retryAfterNs"},
+	"engine/workflow.ReviewSettings":         {"expiresAfterNs"},       // of a parsed definition, which is never stored
 	"validators/script.Setup":                {"soft", "hard", "read"}, // between two processes of one program
 	"internal/rest.Problem":                  {"instance"},             // RFC 9457: the requested path
 	"internal/operation.CheckpointAnswer":    {"workflowId"},           // the tools of the Generic DFA server

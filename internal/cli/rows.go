@@ -65,7 +65,7 @@ func FormatVersion(p engine.Position) string {
 type FetchedFor struct {
 	Seq    int64  `json:"seq"`
 	Action string `json:"action"`
-	engine.Evidence
+	judge.Evidence
 }
 
 // ListFetched returns the evidence of all decisions.

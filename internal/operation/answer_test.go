@@ -27,7 +27,7 @@ func TestReasoningOfAModelIsShown(t *testing.T) {
 		if tt.shown {
 			want = tt.reasoning
 		}
-		v := operation.BriefDecision(engine.Decision{Outcome: judge.Reject, DecidedBy: judge.LayerName(tt.by), Reasoning: tt.reasoning, Findings: []validators.Finding{finding}})
+		v := operation.BriefDecision(engine.Decision{Verdict: judge.Verdict{Outcome: judge.Reject, DecidedBy: judge.LayerName(tt.by), Reasoning: tt.reasoning, Findings: []validators.Finding{finding}}})
 		if v.Reasoning != want {
 			t.Errorf("%+v: %q", tt, v.Reasoning)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -118,7 +119,7 @@ func (s *schemas) fields(t reflect.Type, properties object, required *[]string) 
 	for f := range t.Fields() {
 		tag := f.Tag.Get("json")
 		name, options, _ := strings.Cut(tag, ",")
-		if tag == "-" || !f.IsExported() || (f.Anonymous && tag == "") || strings.HasSuffix(name, "Ns") { // times of records
+		if tag == "-" || !f.IsExported() || (f.Anonymous && tag == "") {
 			continue
 		}
 		if name == "" {
@@ -126,7 +127,8 @@ func (s *schemas) fields(t reflect.Type, properties object, required *[]string) 
 		}
 		properties[name] = described(s.freed(t, f, s.of(f.Type)), s.words.find(t.Name()+"."+name, name))
 		*required = slices.DeleteFunc(*required, func(further string) bool { return further == name })
-		forTools := t.PkgPath() == reflect.TypeFor[engine.Position]().PkgPath() && f.Type.Kind() != reflect.Struct // only tools leave it out
+		answers := []string{reflect.TypeFor[engine.Position]().PkgPath(), reflect.TypeFor[judge.Verdict]().PkgPath()}
+		forTools := slices.Contains(answers, t.PkgPath()) && f.Type.Kind() != reflect.Struct // only tools leave it out
 		if !strings.Contains(options, "omitempty") && (forTools || !strings.Contains(options, "omitzero")) {
 			*required = append(*required, name)
 		}

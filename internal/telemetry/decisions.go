@@ -53,7 +53,7 @@ func (l DecisionLog) write(ctx context.Context, ev *record.Event) {
 		slog.String("workflow", ev.Workflow), slog.Int("version", ev.Version), slog.String("operation", operationOf(ev)),
 		slog.String("action", actionOf(ev)), slog.String("from", ev.From), slog.String("outcome", string(d.Outcome)),
 		slog.String("decidedBy", string(d.DecidedBy)), slog.String("code", d.Code), slog.Int64("revision", ev.Revision),
-		slog.Float64("ms", float64(d.Took.Round(time.Microsecond).Microseconds())/1000),
+		slog.Float64("ms", float64(d.Took.Duration().Round(time.Microsecond).Microseconds())/1000),
 		slog.String("principal", ev.Principal), slog.String("role", ev.Role),
 		slog.String("id", ev.Instance), slog.Int64("seq", ev.Seq), slog.String("decisionId", d.ID),
 	}

@@ -146,7 +146,7 @@ func (*Metrics) Unrecorded(context.Context, record.Event) {}
 
 func (m *Metrics) countDecision(asked string, d *record.Decision) {
 	m.decisions.WithLabelValues(asked, string(d.DecidedBy), string(d.Outcome)).Inc()
-	m.took.WithLabelValues(asked).Observe(d.Took.Seconds())
+	m.took.WithLabelValues(asked).Observe(d.Took.Duration().Seconds())
 	if d.Degraded {
 		m.degraded.Inc()
 	}
@@ -155,7 +155,7 @@ func (m *Metrics) countDecision(asked string, d *record.Decision) {
 	}
 	for i := range d.Opinions {
 		if o := &d.Opinions[i]; o.Outcome != "" || o.Layer == judge.LayerModel {
-			m.layers.WithLabelValues(string(o.Layer)).Observe(o.Took.Seconds())
+			m.layers.WithLabelValues(string(o.Layer)).Observe(o.Took.Duration().Seconds())
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/validators/document"
 	"github.com/gavel-mcp/gavel/validators/script"
 )
 
@@ -58,9 +59,9 @@ func TestMetricsOfDecisions(t *testing.T) {
 	decision := func(outcome judge.Outcome, by judge.LayerName) *record.Decision {
 		d := &record.Decision{Verdict: judge.Verdict{
 			Outcome: outcome, DecidedBy: by, Degraded: by == judge.ByFallback,
-			Opinions: []judge.Opinion{{Layer: judge.LayerScript, Outcome: outcome, Took: 3 * time.Millisecond}, {Layer: judge.LayerState}},
+			Opinions: []judge.Opinion{{Layer: judge.LayerScript, Outcome: outcome, Took: document.Milliseconds(3 * time.Millisecond)}, {Layer: judge.LayerState}},
 		}}
-		d.Took = 3 * time.Millisecond
+		d.Took = document.Milliseconds(3 * time.Millisecond)
 		return d
 	}
 	m.Committed(context.Background(), []record.Event{

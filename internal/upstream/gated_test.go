@@ -19,6 +19,7 @@ import (
 	"github.com/gavel-mcp/gavel/internal/clientstate"
 	"github.com/gavel-mcp/gavel/internal/gate"
 	"github.com/gavel-mcp/gavel/internal/upstream"
+	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -66,7 +67,7 @@ func (e *fakeEngine) FindSubject(_ context.Context, _ engine.Principal, _, subje
 
 func (e *fakeEngine) Start(_ context.Context, _ engine.Principal, req engine.StartRequest) (engine.StartResult, error) {
 	if e.startRefused {
-		return engine.StartResult{Decision: engine.Decision{Violations: []string{"/owner is missing."}, Suggestions: []string{"Send it."}}}, nil
+		return engine.StartResult{Decision: engine.Decision{Violations: []string{"/owner is missing."}, Verdict: judge.Verdict{Suggestions: []string{"Send it."}}}}, nil
 	}
 	e.started = append(e.started, req)
 	if e.taken {
@@ -263,8 +264,8 @@ func TestNothingIsSent(t *testing.T) {
 		"a key that is no text":       {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"},"_meta":{"gavel/idempotencyKey":7}}`, code: upstream.CodeInvalid, want: "The idempotency key, gavel/idempotencyKey of _meta, is a number. Correct the arguments."},
 		"a requestState of one's own": {tool: "question", params: `{"arguments":{"workflowId":"wf-1"},"requestState":"eyJ4Ijox"}`, code: upstream.CodeInvalid, want: "The requestState is not one that gavel issued for these arguments, or gavel was restarted and had its store in memory. Ask again without it."},
 		"another state":               {tool: "noise", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallRefused}}, begun: 1, code: upstream.CodeGateClosed, want: `a__noise needs the state "later"; the workflow release (wf-1) is in "ready". No action leads there from here: cancel it and start another one, or ask an operator.`},
-		"judged":                      {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallRefused, Decision: engine.Decision{Violations: []string{"/text is not the approved one."}, Suggestions: []string{"Send it."}}}}, begun: 1, code: upstream.CodeCallRefused, want: "a__fails was not called: /text is not the approved one. Send it."},
-		"used up":                     {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallRefused, Position: engine.Position{State: "ready"}, Decision: engine.Decision{Code: workflow.CodeCallLimit, Violations: []string{"It was called."}}}}, begun: 1, code: upstream.CodeCallRefused, want: "a__fails was not called: It was called. Fix the call, or continue with a possible action."},
+		"judged":                      {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallRefused, Decision: engine.Decision{Violations: []string{"/text is not the approved one."}, Verdict: judge.Verdict{Suggestions: []string{"Send it."}}}}}, begun: 1, code: upstream.CodeCallRefused, want: "a__fails was not called: /text is not the approved one. Send it."},
+		"used up":                     {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallRefused, Position: engine.Position{State: "ready"}, Decision: engine.Decision{Verdict: judge.Verdict{Code: workflow.CodeCallLimit}, Violations: []string{"It was called."}}}}, begun: 1, code: upstream.CodeCallRefused, want: "a__fails was not called: It was called. Fix the call, or continue with a possible action."},
 		"parked":                      {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallParked, Review: &engine.ReviewSummary{}}}, begun: 1, code: upstream.CodeCallParked, want: "a__fails was not called: a person has to decide first. Make the same call again once the review is approved; workflow.status shows it."},
 		"known":                       {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallKnown}}, begun: 1, code: upstream.CodeCallRepeated, want: "a__fails was not called again: the same call has not been answered yet. Wait for its answer; workflow.status shows until when."},
 		"known to end":                {tool: "fails", params: `{"arguments":{"workflowId":"wf-1"}}`, engine: &fakeEngine{answer: engine.CallResult{Answer: engine.CallKnown, Outcome: engine.CallUnknown}}, begun: 1, code: upstream.CodeCallRepeated, want: "a__fails was not called again: it is unknown whether the same call happened. A person has to decide first; workflow.status shows the review."},

@@ -16,6 +16,9 @@ func (m Milliseconds) Duration() time.Duration { return time.Duration(m) }
 
 func (m Milliseconds) String() string { return m.Duration().String() }
 
+// IsZero reports whether m is written as 0.
+func (m Milliseconds) IsZero() bool { return m.Duration().Round(time.Microsecond) == 0 }
+
 // MarshalJSON returns the number of milliseconds.
 func (m Milliseconds) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(m.Duration().Round(time.Microsecond).Microseconds())/1000, 'f', -1, 64), nil

@@ -45,12 +45,12 @@ func (s scripted) ConfigureJudge(context.Context, engine.Principal, engine.Judge
 }
 
 func decided(o judge.Outcome, applied bool) engine.Decision {
-	return engine.Decision{
+	return engine.Decision{Violations: []string{"The plan is thin", "No date is given"}, Verdict: judge.Verdict{
 		Outcome: o, Proposed: o, Applied: applied, Code: "c", Confidence: 0.5, Assurance: judge.AssuranceStructural, DecidedBy: judge.LayerScript,
-		Mode: judge.Enforce, Reasoning: "The plan is thin. Say more.", Violations: []string{"The plan is thin", "No date is given"},
+		Mode: judge.Enforce, Reasoning: "The plan is thin. Say more.",
 		Findings:    []validators.Finding{{Code: "c", Message: "The plan is thin"}, {Code: "d", Path: "/date", Message: "No date is given", Hint: "Add a date."}},
 		Suggestions: []string{"Add a date."},
-	}
+	}}
 }
 
 func TestDecisionsAsAnswers(t *testing.T) {

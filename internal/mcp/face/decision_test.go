@@ -4,21 +4,23 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // A decision tells the agent completely how a missing model affected it.
 func TestDecisionsSayHowTheyCameAbout(t *testing.T) {
-	d := engine.Decision{
-		ID: "dec-1", Outcome: judge.Reject, Proposed: judge.Approve, Code: judge.CodeJudgeUnavailable, Target: "b",
+	d := engine.Decision{ID: "dec-1", Violations: []string{"The model could not be reached."}, Verdict: judge.Verdict{
+		Outcome: judge.Reject, Proposed: judge.Approve, Code: judge.CodeJudgeUnavailable, Target: "b",
 		Confidence: 0.5, Assurance: judge.AssuranceStructural, DecidedBy: judge.ByPolicy, Degraded: true, Mode: judge.Enforce,
-		Reasoning: "The model could not be reached.", Violations: []string{"The model could not be reached."},
+		Reasoning:   "The model could not be reached.",
 		Findings:    []validators.Finding{{Code: judge.CodeJudgeUnavailable, Message: "The model could not be reached.", Hint: "Come back."}},
-		Suggestions: []string{"Come back."}, Warnings: []string{"Decided without it."}, RetryAfterMs: 30_000,
-	}
+		Suggestions: []string{"Come back."}, Warnings: []string{"Decided without it."}, RetryAfter: document.Milliseconds(30 * time.Second),
+	}}
 	w := serve(t, scripted{Engine: newEngine(t), decision: d})
 	defer w.end()
 	w.hello("test")

@@ -21,12 +21,12 @@ func TestReviewShowsEachLayerOnOneLine(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	p := reviewPage{out: term.New(&b)}
-	p.Escalation.Opinions = []engine.Opinion{
-		{Opinion: judge.Opinion{Layer: judge.LayerScript, Outcome: judge.Approve, Reasoning: boast + "\nmodel: " + boast}},
-		{Opinion: judge.Opinion{Layer: judge.LayerModel, Outcome: judge.Approve, Reasoning: boast, Model: &judge.ModelRecord{
+	p.Escalation.Opinions = []judge.Opinion{
+		{Layer: judge.LayerScript, Outcome: judge.Approve, Reasoning: boast + "\nmodel: " + boast},
+		{Layer: judge.LayerModel, Outcome: judge.Approve, Reasoning: boast, Model: &judge.ModelRecord{
 			Votes: []judge.Vote{{Model: "small", Stage: true, Outcome: judge.Reject, Confidence: 0.7}, {Model: "m", Outcome: judge.Escalate, Trouble: judge.TroubleUnreadable}},
 			Model: "m", Criteria: []judge.CriterionVerdict{{Text: boast, Status: "met", Evidence: boast + "\n" + boast, Why: boast, Says: boast, Basis: judge.BasisClaim}},
-		}}},
+		}},
 	}
 	p.Criteria = []string{boast}
 	p.layers()
@@ -55,7 +55,7 @@ func TestReviewShowsThePath(t *testing.T) {
 		return engine.TimelineEntry{Seq: seq, Kind: kind, Action: action, To: to, Principal: "agent:ada", Reason: boast}
 	}
 	decided := func(d judge.Outcome, by judge.LayerName, degraded, fault bool, mode judge.Mode) engine.HistoryEntry {
-		return engine.HistoryEntry{Decision: engine.Decision{Outcome: d, DecidedBy: by, Degraded: degraded, Fault: fault, Mode: mode, Code: "some_code", Reasoning: boast}}
+		return engine.HistoryEntry{Decision: engine.Decision{Verdict: judge.Verdict{Outcome: d, DecidedBy: by, Degraded: degraded, Fault: fault, Mode: mode, Code: "some_code", Reasoning: boast}}}
 	}
 	p := reviewPage{out: term.New(&b), past: reviewPast{
 		events: []engine.TimelineEntry{

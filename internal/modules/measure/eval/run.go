@@ -193,8 +193,8 @@ func retryAfter(v judge.Verdict, err error) time.Duration {
 		return busy.RetryAfter
 	}
 	for _, o := range v.Opinions {
-		if o.Trouble == judge.TroubleUnavailable && o.RetryAfter < longestPause {
-			return o.RetryAfter
+		if o.Trouble == judge.TroubleUnavailable && o.RetryAfter.Duration() < longestPause {
+			return o.RetryAfter.Duration()
 		}
 	}
 	return 0

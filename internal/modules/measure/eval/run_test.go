@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/judge"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // stream counts how many cases were taken from it.
@@ -99,7 +100,7 @@ func TestRunnerRetries(t *testing.T) {
 	busy := func(after time.Duration) error { return &judge.BusyError{RetryAfter: after} }
 	down := func(after time.Duration) judge.Verdict {
 		return judge.Verdict{Outcome: judge.Reject, Opinions: []judge.Opinion{{
-			Layer: judge.LayerModel, Outcome: judge.Escalate, Trouble: judge.TroubleUnavailable, RetryAfter: after, Model: &judge.ModelRecord{Failure: "network"},
+			Layer: judge.LayerModel, Outcome: judge.Escalate, Trouble: judge.TroubleUnavailable, RetryAfter: document.Milliseconds(after), Model: &judge.ModelRecord{Failure: "network"},
 		}}}
 	}
 	good := judge.Verdict{Outcome: judge.Approve}
