@@ -35,7 +35,7 @@ func (f callFlags) isRepeatable(server, tool string) bool {
 
 // openServers opens the upstreams of the configuration file. Without a file there are none, and the pinned
 // items are unknown.
-func (f *callFlags) openServers(con *cli.Console) (*upstream.Manager, map[string]ServerItems, error) {
+func (f *callFlags) openServers() (*upstream.Manager, map[string]ServerItems, error) {
 	file, err := f.Load()
 	if err != nil || file == nil {
 		return nil, nil, err
@@ -105,7 +105,7 @@ func (c *lintCommand) Run(con *cli.Console) error {
 	if err != nil {
 		return err
 	}
-	servers, items, err := c.openServers(con)
+	servers, items, err := c.openServers()
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (c *runCommand) Run(ctx context.Context, con *cli.Console) error {
 	if err != nil {
 		return parseError(c.File, err)
 	}
-	servers, items, err := c.openServers(con)
+	servers, items, err := c.openServers()
 	if err != nil {
 		return err
 	}

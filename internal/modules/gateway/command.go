@@ -48,7 +48,7 @@ type openedUpstreams struct {
 
 // openUpstreams opens the declared servers. It does not compare pins with the declaration: a command that
 // fixes pins must not fail because of wrong pins.
-func (f upstreamFlags) openUpstreams(con *cli.Console) (*openedUpstreams, error) {
+func (f upstreamFlags) openUpstreams() (*openedUpstreams, error) {
 	if f.Config == "" {
 		return nil, term.UsageErrorf("give it with --config FILE, or in GAVEL_CONFIG", "upstreams are declared in a configuration file, and none was given")
 	}
@@ -105,7 +105,7 @@ type pinnedItem struct {
 }
 
 func (c *listCommand) Run(con *cli.Console) error {
-	o, err := c.openUpstreams(con)
+	o, err := c.openUpstreams()
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (c *pinCommand) Run(ctx context.Context, con *cli.Console) error {
 	if c.All != (len(c.Names) == 0) {
 		return term.UsageErrorf("", "name the upstreams to pin, or give --all")
 	}
-	o, err := c.openUpstreams(con)
+	o, err := c.openUpstreams()
 	if err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ asked.`
 }
 
 func (c *diffCommand) Run(ctx context.Context, con *cli.Console) error {
-	o, err := c.openUpstreams(con)
+	o, err := c.openUpstreams()
 	if err != nil {
 		return err
 	}
@@ -317,7 +317,7 @@ Exit codes: 0 all answered, 2 wrong usage, 3 a server could not be asked.`
 }
 
 func (c *testCommand) Run(ctx context.Context, con *cli.Console) error {
-	o, err := c.openUpstreams(con)
+	o, err := c.openUpstreams()
 	if err != nil {
 		return err
 	}

@@ -178,7 +178,7 @@ func (c *answerCommand) Run(ctx context.Context, con *cli.Console) error {
 	var input bytes.Buffer
 	event, err := readEvent(c.Client, adapter.Decode, io.TeeReader(con.In, &input))
 	if err != nil {
-		how := c.onFailure(ctx, con, input.Bytes())
+		how := c.onFailure(ctx, input.Bytes())
 		if how == gate.OnFailureNeutral { // any other answer contains the error
 			con.Log.WarnContext(ctx, "cannot read an event", "client", c.Client, "error", err)
 		}
@@ -199,12 +199,12 @@ func (c *answerCommand) Run(ctx context.Context, con *cli.Console) error {
 }
 
 // onFailure returns how to answer an event that cannot be read.
-func (c *answerCommand) onFailure(ctx context.Context, con *cli.Console, input []byte) gate.OnFailure {
+func (c *answerCommand) onFailure(ctx context.Context, input []byte) gate.OnFailure {
 	if c.Judging.Server == "" {
 		rules, _ := readRules(c.Judging.Config) // if they are invalid, the event is denied
 		return rules.Hooks.OnFailure
 	}
-	if a, err := c.relay(ctx, con, agent.Event{}, input); err == nil && a.Verdict == agent.Neutral {
+	if a, err := c.relay(ctx, agent.Event{}, input); err == nil && a.Verdict == agent.Neutral {
 		return gate.OnFailureNeutral
 	}
 	return gate.OnFailureDeny
@@ -231,7 +231,7 @@ func (c *answerCommand) answer(ctx context.Context, con *cli.Console, adapter *a
 		return agent.Answer{Verdict: agent.Neutral}, done, nil
 	}
 	if c.Judging.Server != "" {
-		a, err = c.relay(ctx, con, e, input)
+		a, err = c.relay(ctx, e, input)
 		return a, done, err
 	}
 	rules, err := readRules(c.Judging.Config)
@@ -289,7 +289,7 @@ func acceptsText(adapter *agent.Adapter, e agent.Event, a agent.Answer) bool {
 }
 
 // relay lets the server decide.
-func (c *answerCommand) relay(ctx context.Context, con *cli.Console, e agent.Event, input []byte) (a agent.Answer, err error) {
+func (c *answerCommand) relay(ctx context.Context, e agent.Event, input []byte) (a agent.Answer, err error) {
 	server, err := c.Judging.Connect(strings.NewReader(""))
 	if err != nil {
 		return a, err

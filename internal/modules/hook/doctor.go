@@ -70,7 +70,7 @@ type probe struct {
 }
 
 func (c *doctorCommand) Run(ctx context.Context, con *cli.Console) error {
-	if err := findConfig(con, &c.StoreFlag); err != nil {
+	if err := findConfig(&c.StoreFlag); err != nil {
 		return err
 	}
 	project, err := projectFolder()
@@ -83,7 +83,7 @@ func (c *doctorCommand) Run(ctx context.Context, con *cli.Console) error {
 			continue
 		}
 		d := &diagnosis{Client: client, Files: []string{}, Probes: []probe{}, Failing: agent.DescribeFailing(client), project: project}
-		if present := d.examine(ctx, con, c.StoreFlag); !present && c.Client == "" {
+		if present := d.examine(ctx, c.StoreFlag); !present && c.Client == "" {
 			continue
 		}
 		d.OK = len(d.Problems)+len(d.Unknown) == 0
@@ -152,7 +152,7 @@ func (d *diagnosis) unknown(format string, args ...any) {
 
 // examine checks the client's hooks. It returns true if gavel's hooks are installed or might be, or if they were
 // installed when a person last approved the rules.
-func (d *diagnosis) examine(ctx context.Context, con *cli.Console, at cli.StoreFlag) bool {
+func (d *diagnosis) examine(ctx context.Context, at cli.StoreFlag) bool {
 	failOpen := false
 	d.Version, failOpen = findFailOpen(ctx, d.Client)
 	switches := d.compareSettings(failOpen)
@@ -163,10 +163,10 @@ func (d *diagnosis) examine(ctx context.Context, con *cli.Console, at cli.StoreF
 	if file := first.Option("config"); file != "" {
 		at.Config, at.Store = file, first.Option("store")
 	}
-	if err := findConfig(con, &at); err != nil {
+	if err := findConfig(&at); err != nil {
 		d.unknown("%v", err)
 	}
-	rules, recorded := d.checkApproval(ctx, con, at, first)
+	rules, recorded := d.checkApproval(ctx, at, first)
 	if len(d.Files) == 0 {
 		d.problem("gavel's hooks are not installed; gavel hook install %s --config FILE writes them", d.Client)
 		return recorded
@@ -226,7 +226,7 @@ func (d *diagnosis) compareSettings(failOpen bool) (switches []string) {
 
 // checkApproval returns the rules that a hook applies, or nil if the hook cannot be probed. It also reports whether
 // hooks of the client were recorded when a person approved the rules.
-func (d *diagnosis) checkApproval(ctx context.Context, con *cli.Console, at cli.StoreFlag, h agent.InstalledHook) (rules *agent.Rules, recorded bool) {
+func (d *diagnosis) checkApproval(ctx context.Context, at cli.StoreFlag, h agent.InstalledHook) (rules *agent.Rules, recorded bool) {
 	if h.Option("server") != "" || at.Config == "" { // a server would record the denial, so no gate is probed
 		rules = &agent.Rules{}
 	}

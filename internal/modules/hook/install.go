@@ -293,7 +293,7 @@ func (c *uninstallCommand) removeToken(ctx context.Context, con *cli.Console, sc
 
 // forget removes the hooks of a settings file from the record of installed hooks.
 func (c *uninstallCommand) forget(ctx context.Context, con *cli.Console, path string, flag cli.StoreFlag) error {
-	if err := findConfig(con, &flag); err != nil || flag.Config == "" {
+	if err := findConfig(&flag); err != nil || flag.Config == "" {
 		return err
 	}
 	a, err := findApproval(ctx, flag)
@@ -312,7 +312,7 @@ func (c *uninstallCommand) forget(ctx context.Context, con *cli.Console, path st
 }
 
 // findConfig fills in unset flags: the project's gavel.yaml as the configuration, and the store that it names.
-func findConfig(con *cli.Console, f *cli.StoreFlag) error {
+func findConfig(f *cli.StoreFlag) error {
 	project, err := projectFolder()
 	if err != nil {
 		return err

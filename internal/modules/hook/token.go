@@ -33,7 +33,7 @@ type hooksToken struct {
 // file whose token works. It fails if the server's tokens are not on this machine. undo removes a new token.
 func createToken(ctx context.Context, con *cli.Console, t hooksToken) (file string, undo func(), err error) {
 	undo = func() {}
-	switch err := t.verify(ctx, con, ""); {
+	switch err := t.verify(ctx, ""); {
 	case err == nil: // --auth none
 		return "", undo, nil
 	case isCredentialRefused(err), engine.CodeOf(err) == engine.CodeUnavailable:
@@ -43,7 +43,7 @@ func createToken(ctx context.Context, con *cli.Console, t hooksToken) (file stri
 	if file, err = t.file(); err != nil {
 		return "", undo, term.UsageErrorf("give --token-file FILE", "cannot find a folder for the token: %w", err)
 	}
-	if kept, err := cli.ReadToken(file); err == nil && !isCredentialRefused(t.verify(ctx, con, kept)) {
+	if kept, err := cli.ReadToken(file); err == nil && !isCredentialRefused(t.verify(ctx, kept)) {
 		return file, undo, nil
 	}
 	tokens, release, err := cli.TokensAt(ctx, con, t.tokens, t.store, false)
@@ -55,7 +55,7 @@ func createToken(ctx context.Context, con *cli.Console, t hooksToken) (file stri
 	if err != nil {
 		return "", undo, cli.TokenFailure(err)
 	}
-	if isCredentialRefused(t.verify(ctx, con, bearers[0])) { // the tokens here belong to another server
+	if isCredentialRefused(t.verify(ctx, bearers[0])) { // the tokens here belong to another server
 		err = t.askOperator(nil)
 	} else if err = errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), auth.WriteSecret(file, bearers[0])); err != nil {
 		err = term.UsageErrorf("give --token-file FILE", "cannot keep the token: %w", err)
@@ -79,7 +79,7 @@ func (t hooksToken) forget(ctx context.Context, con *cli.Console, file, id strin
 }
 
 // verify posts an invalid event. It returns nil if the server accepts the token, that is, if it rejects only the event.
-func (t hooksToken) verify(ctx context.Context, con *cli.Console, bearer string) error {
+func (t hooksToken) verify(ctx context.Context, bearer string) error {
 	c, err := cli.NewClient(t.server, bearer)
 	if err != nil {
 		return err
