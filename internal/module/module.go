@@ -1,5 +1,5 @@
 // Package module is the registry of modules. A module is a folder of internal/modules, linked by one line in
-// cmd/gavel/modules.go. All other code gets modules from this registry.
+// cmd/gavel/modules/modules.go. All other code gets modules from this registry.
 //
 // Promises:
 //   - the program works with any set of modules, including none
