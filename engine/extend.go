@@ -9,7 +9,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
-// This file holds the functions that the packages above the engine (audit, transfer, modules) need.
+// This file holds the functions that the packages above the engine (audit, modules) need.
 
 // RuleHead returns the end of the chain of definitions and judge configurations, or the zero Head if the chain
 // cannot be trusted.

@@ -237,7 +237,7 @@ type TransitionStatistics struct {
 	DecidedBy []Counted `json:"decidedByCounts"`
 	Codes     []Counted `json:"codes"`
 
-	// TookMedianMs and TookP95Ms are the durations of decisions, accurate to 2 percent.
+	// TookMedianMs and TookP95Ms are the durations of decisions, accurate to 2 percent or half a microsecond.
 	TookMedianMs float64 `json:"tookMedianMs"`
 	TookP95Ms    float64 `json:"tookP95Ms"`
 	// Quartiles of confidence, to three decimals.

@@ -126,6 +126,16 @@ func (v *view) renderEntry(ctx context.Context, ev record.Event) (HistoryEntry, 
 	return out, nil
 }
 
+// costOf returns the cost of the model's opinion; nil if it is unknown or hidden.
+func costOf(opinions []judge.Opinion) *float64 {
+	for _, o := range opinions {
+		if o.Model != nil {
+			return o.Model.CostUSD
+		}
+	}
+	return nil
+}
+
 // renderWords returns the action of an event and its text as the caller may see them.
 func (v *view) renderWords(ctx context.Context, ev record.Event, said string) (action, reason string, err error) {
 	if ev.Action == "" && said == "" {

@@ -89,8 +89,8 @@ func checkEncodable(e Event) error {
 // body, and the caller sets them.
 //
 // Nothing is skipped. An unknown kind is ErrUnknownKind, another schema is ErrOtherSchema, and an unknown field is
-// ErrMalformed: ignoring it would show a history that differs from the recorded one. Every change of the format, even
-// an added field, therefore needs a new schema version.
+// ErrMalformed: ignoring it would show a history that differs from the recorded one. Once a
+// release has written a schema, every change of the format, even an added field, therefore needs a new version.
 func Decode(body []byte) (Event, error) {
 	schema, err := readSchemaVersion(body)
 	if err != nil {

@@ -64,7 +64,7 @@ func TestPlanted(t *testing.T) {
 		{"any build tag", "judge/a_plan9.go", "//go:build ignore\n\npackage judge; import " + module + `engine"`, "judge may not import engine"},
 
 		{"a command in another", "cmd/gavel/internal/review/a.go", "package review; import " + module + `cmd/gavel/internal/instance"`, "may not import"},
-		{"a command in what commands share", "internal/cli/a.go", "package setup; import " + module + `cmd/gavel/internal/serve"`, "may not import"},
+		{"a command in what commands share", "internal/cli/a.go", "package cli; import " + module + `cmd/gavel/internal/serve"`, "may not import"},
 		{"what commands share", "cmd/gavel/internal/admin/a.go", "package admin; import " + module + `internal/cli"`, ""},
 		{"the list of modules", "cmd/gavel/modules/modules.go", "package modules; import _ " + module + `internal/modules/demo"`, ""},
 		{"a module in the program", "cmd/gavel/a.go", "package main; import " + module + `internal/modules/demo"`, "only cmd/gavel/modules/modules.go names modules"},

@@ -220,7 +220,7 @@ var Packages = []Package{
 	{Path: "cmd/gavel/internal/review", May: append(program, "internal/cli")},
 	{Path: "cmd/gavel/internal/serve", May: append(program, "internal/cli")},
 	{Path: path.Dir(moduleList), May: modules},
-	// Only tests of the command import shared and packages below modules.
+	// Only tests of the command import the packages in shared, and those below modules.
 	{Path: "cmd/gavel", May: slices.Concat(program, commands, modules, shared, []string{"cmd/gavel/internal/earlyworker", "internal/modules/hook/agent", "internal/modules/measure/compare", "internal/modules/measure/eval", "internal/modules/measure/report", path.Dir(moduleList)})},
 }
 

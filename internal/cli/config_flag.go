@@ -26,14 +26,11 @@ func (f ConfigFlag) Load() (*config.File, error) {
 // Open opens the sources in the configuration file; nil without a file or without the module that fetches evidence. It
 // fetches nothing, and logs warnings about sources that would fail now.
 func (f ConfigFlag) Open(log *slog.Logger) (module.Fetcher, error) {
-	if f.Config == "" {
-		return nil, nil //nolint:nilnil // no configuration: a valid, common answer
+	file, err := f.Load()
+	if file == nil || err != nil {
+		return nil, err
 	}
-	file, err := config.Load(f.Config)
-	var fetcher module.Fetcher
-	if err == nil {
-		fetcher, err = module.OpenFetcher(file, ThisProgram())
-	}
+	fetcher, err := module.OpenFetcher(file, ThisProgram())
 	if fetcher == nil || err != nil {
 		return nil, module.ConfigError(err)
 	}
@@ -50,20 +47,24 @@ func (f ConfigFlag) OpenAlone(ctx context.Context, log *slog.Logger) (fetcher mo
 	if err != nil || f.Config == "" {
 		return nil, func() {}, err
 	}
-	opened := SystemOptions{Sources: fetcher}
-	file, err := config.Load(f.Config)
+	closeFetcher := func() {
+		if fetcher != nil {
+			fetcher.Close()
+		}
+	}
+	file, err := f.Load()
 	var modules module.Extensions
 	if err == nil {
 		modules, err = module.Extend(ctx, module.Setup{File: file, OnDemand: true, Watcher: ThisProgram(), Version: ReadBuild().Version, Log: log})
 	}
 	if err != nil {
-		_ = opened.Close()
+		closeFetcher()
 		return nil, nil, module.ConfigError(err)
 	}
 	if fetcher != nil {
 		fetcher.Connect(modules)
 	}
-	return fetcher, func() { _ = opened.Close(); modules.Close() }, nil
+	return fetcher, func() { closeFetcher(); modules.Close() }, nil
 }
 
 // ListSources returns the names of a fetcher's sources; nil without a fetcher.

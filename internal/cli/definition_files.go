@@ -18,7 +18,7 @@ import (
 // folder (its .json, .yaml and .yml files) or a glob. Test files are left out. A pattern that matches no
 // file is an error.
 func DefinitionFiles(patterns []string) ([]string, error) {
-	all, err := CollectFiles(patterns, FilesIn)
+	all, err := collectFiles(patterns, filesIn)
 	files := slices.DeleteFunc(slices.Clone(all), IsTestFile)
 	if len(all) > 0 && len(files) == 0 {
 		return nil, term.UsageErrorf("gavel test runs it", "%s holds tests of a workflow, not a definition", all[0])
@@ -34,8 +34,8 @@ func IsTestFile(path string) bool {
 	return slices.ContainsFunc(TestEndings, func(end string) bool { return strings.HasSuffix(strings.ToLower(path), end) })
 }
 
-// CollectFiles expands patterns; inFolder lists the files if a pattern is a folder.
-func CollectFiles(patterns []string, inFolder func(dir string) ([]string, error)) ([]string, error) {
+// collectFiles expands patterns; inFolder lists the files if a pattern is a folder.
+func collectFiles(patterns []string, inFolder func(dir string) ([]string, error)) ([]string, error) {
 	var out []string
 	for _, pattern := range patterns {
 		files, err := expandPattern(pattern, inFolder)
@@ -80,7 +80,7 @@ func expandPattern(pattern string, inFolder func(dir string) ([]string, error)) 
 // FindFiles returns the files that paths name. Folders are searched recursively for files with these endings. noun
 // describes the files in errors.
 func FindFiles(paths []string, noun string, endings ...string) ([]string, error) {
-	return CollectFiles(paths, func(dir string) (files []string, err error) {
+	return collectFiles(paths, func(dir string) (files []string, err error) {
 		err = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.Type().IsRegular() && slices.ContainsFunc(endings, func(end string) bool { return strings.HasSuffix(name, end) }) {
 				files = append(files, filepath.Clean(name))
@@ -106,8 +106,8 @@ func OrList(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// FilesIn lists the definitions in a folder.
-func FilesIn(dir string) ([]string, error) {
+// filesIn lists the definitions in a folder.
+func filesIn(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, term.UnknownErrorf("", "cannot read the folder: %w", err)
@@ -137,7 +137,7 @@ func IsEmptyFolder(pattern string) bool {
 		return false
 	}
 	_, err = os.ReadDir(pattern)
-	files, none := FilesIn(pattern)
+	files, none := filesIn(pattern)
 	return err == nil && none != nil && len(files) == 0
 }
 

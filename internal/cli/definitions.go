@@ -322,7 +322,7 @@ func (w *DefinitionWatch) Poll(ctx context.Context, atOnce bool) {
 func (w *DefinitionWatch) files() map[string]FileStamp {
 	now := map[string]FileStamp{}
 	for _, pattern := range w.Patterns {
-		files, err := CollectFiles([]string{pattern}, FilesIn)
+		files, err := collectFiles([]string{pattern}, filesIn)
 		if err != nil {
 			continue
 		}

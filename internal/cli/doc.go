@@ -3,7 +3,7 @@
 //
 // Promises:
 //   - each command gets its streams in a Console
-//   - each error that leaves it carries an exit code
+//   - commands over a store and over a server print the same
 //
-// It must never name a module or a command.
+// It must never import a module or a command.
 package cli

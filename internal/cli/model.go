@@ -356,9 +356,9 @@ func (m *Model) Layer(memory judge.Memory) (judge.Layer, error) {
 	return layer, nil
 }
 
-// NewTestLayer returns the model as a layer for cases with known outcomes: without the loop guard and without the budget
-// of a principal. wrap returns what sends its requests.
-func (m *Model) NewTestLayer(wrap func(*llm.Client) llm.Completer) (judge.Layer, error) {
+// NewMeasuredLayer returns a layer that asks the model about cases with known outcomes, without the loop guard and
+// without a principal's budget. wrap returns what sends its requests.
+func (m *Model) NewMeasuredLayer(wrap func(*llm.Client) llm.Completer) (judge.Layer, error) {
 	layer, err := judge.NewModel(judge.ModelConfig{
 		Completer: wrap(m.client), Calibrations: m.Calibrations, Prompt: m.prompt(), RefusalLimit: -1, Stable: m.cassette != nil,
 	})

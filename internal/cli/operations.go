@@ -68,9 +68,9 @@ type PerformFlags struct {
 type OperationSpec struct {
 	Operation *operation.Operation
 	// Positional lists the fields that are arguments, in order. The command sets the fields in Fixed itself, and
-	// omits the fields in Without.
+	// omits the fields in Omitted.
 	Positional, Omitted []string
-	Fixed, Defaults     map[string]string // Usual holds defaults
+	Fixed, Defaults     map[string]string // Defaults holds default values
 	Flags               map[string]string // names of flags that differ from nameFlag
 	BadCodes            []engine.Code     // errors with exit code 1: the command itself is correct
 
@@ -86,7 +86,7 @@ type OperationSpec struct {
 // OperationSpecs maps the words of each command that performs one operation to its spec.
 var OperationSpecs = map[string]*OperationSpec{}
 
-// EmptyText returns a function for OperationSpec.Empty that returns the same text for every request.
+// EmptyText returns a function for OperationSpec.EmptyText that returns the same text for every request.
 func EmptyText(none string) func(any) string { return func(any) string { return none } }
 
 // AdaptResult adapts a function of a concrete result type.

@@ -50,9 +50,10 @@ type Options struct {
 	Wait time.Duration
 	// LookupEnv looks up variables of gavel's environment; nil is os.LookupEnv.
 	LookupEnv func(string) (string, bool)
-	// Watcher is a program whose main begins with process.Watch and handles RunnerName. It is started together with the first
-	// command. If this process is killed, the watcher ends commands with all their child processes. "" disables it:
-	// then only the kernel ends the commands themselves, on Linux, and no command runs in the background.
+	// Watcher is a program whose main begins with process.Watch and handles RunnerName. It is started together with
+	// the first command. If this process is killed, the watcher ends commands with all their child processes. ""
+	// disables it: then only the kernel ends the commands themselves, on Linux, and no command runs in the
+	// background.
 	Watcher string
 }
 

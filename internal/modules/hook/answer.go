@@ -29,11 +29,10 @@ import (
 type answerCommand struct {
 	Client string `arg:"" name:"client" help:"The coding agent that asks."`
 	// Limit only declares --limit for the parser and the help. readArguments reads its value.
-	Limit     time.Duration `name:"limit" default:"60s" placeholder:"DURATION" help:"How long the client waits for a hook (60s). gavel answers a tenth earlier, at least a second."`
-	Role      string        `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" section:"mcp" placeholder:"ROLE" help:"The agent's role: agent (default), reviewer, operator or auditor."`
-	Principal string        `name:"principal" section:"mcp" placeholder:"ID" help:"The agent's name in the record, without a colon except after local:. Default: local: and the role."`
-	// The program sets Judging, because the field is tagged embed.
-	Judging cli.JudgingFlags `embed:""`
+	Limit     time.Duration    `name:"limit" default:"60s" placeholder:"DURATION" help:"How long the client waits for a hook (60s). gavel answers a tenth earlier, at least a second."`
+	Role      string           `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" section:"mcp" placeholder:"ROLE" help:"The agent's role: agent (default), reviewer, operator or auditor."`
+	Principal string           `name:"principal" section:"mcp" placeholder:"ID" help:"The agent's name in the record, without a colon except after local:. Default: local: and the role."`
+	Judging   cli.JudgingFlags `embed:""`
 }
 
 func (answerCommand) Help() string {

@@ -33,7 +33,7 @@ func (canaryStarter) StartCanaries(ctx context.Context, log *slog.Logger, sys *c
 	if err != nil {
 		return nil, err
 	}
-	layer, err := sys.Model.NewTestLayer(func(c *llm.Client) llm.Completer { return background{c} })
+	layer, err := sys.Model.NewMeasuredLayer(func(c *llm.Client) llm.Completer { return background{c} })
 	if err != nil {
 		return nil, err
 	}

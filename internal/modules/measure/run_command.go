@@ -330,7 +330,7 @@ func (b *bench) measure(ctx context.Context, cell Cell) (m eval.Measurement, err
 }
 
 func (b *bench) measureModel(ctx context.Context, cell Cell, keep func(eval.Case, []eval.Result) error) error {
-	layer, err := b.model.NewTestLayer(func(c *llm.Client) llm.Completer { return &independent{Client: c} })
+	layer, err := b.model.NewMeasuredLayer(func(c *llm.Client) llm.Completer { return &independent{Client: c} })
 	if err != nil {
 		return err
 	}

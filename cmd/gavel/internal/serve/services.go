@@ -20,7 +20,7 @@ type Services []*module.Service
 func openServices(ctx context.Context, log *slog.Logger, sys *cli.System, path string) (Services, error) {
 	file, err := cli.ConfigFlag{Config: path}.Load()
 	if err != nil {
-		return nil, module.ConfigError(err)
+		return nil, err
 	}
 	var all Services
 	for _, m := range module.All() {
