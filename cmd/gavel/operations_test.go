@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -25,11 +26,17 @@ func TestOperationCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	commands := map[string]bool{}
+	commands, specs := map[string]bool{}, maps.Clone(cli.OperationSpecs)
 	for _, leaf := range parser.Model.Leaves(false) {
 		commands[cli.CommandName(leaf)] = true
+		if of, ok := leaf.Target.Addr().Interface().(*cli.OperationCommand); ok {
+			specs[cli.CommandName(leaf)] = of.Spec
+		}
 	}
-	for words, spec := range cli.OperationSpecs {
+	if len(specs) < len(cli.OperationSpecs)+5 {
+		t.Errorf("%d commands of modules perform an operation", len(specs)-len(cli.OperationSpecs))
+	}
+	for words, spec := range specs {
 		if !commands[words] {
 			t.Errorf("there is no command %q", words)
 		}

@@ -16,7 +16,6 @@ func NewModuleCommand(c module.Command, path string) any {
 	}
 	command := c.New()
 	if c, ok := command.(*OperationCommand); ok {
-		OperationSpecs[path] = c.spec
 		c.bind(path)
 	}
 	return command
@@ -54,7 +53,7 @@ func AddModuleDetails(parent string, details map[string]string) {
 func NewOperationCommand(spec *OperationSpec) func() any {
 	return func() any {
 		command := &OperationCommand{}
-		command.spec = spec
+		command.Spec = spec
 		return command
 	}
 }

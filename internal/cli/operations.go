@@ -30,9 +30,9 @@ type OperationCommand struct {
 func (c *OperationCommand) Run(ctx context.Context, con *Console) error {
 	local := OpenForWriting
 	switch {
-	case c.spec.Operation.Service != "":
+	case c.Spec.Operation.Service != "":
 		local = OpenWithModules
-	case c.spec.Operation.Routes[0].Reads():
+	case c.Spec.Operation.Routes[0].Reads():
 		local = OpenForReading
 	}
 	return c.Perform(ctx, con, c.TargetFlags, func(any) (operation.Caller, func(), error) { return c.Open(ctx, con, local) })
@@ -46,13 +46,13 @@ type JudgedCommand struct {
 
 // Run performs the operation and prints its result.
 func (c *JudgedCommand) Run(ctx context.Context, con *Console) error {
-	create := len(c.Definitions) > 0 && c.spec.Operation == operation.Start.Operation
+	create := len(c.Definitions) > 0 && c.Spec.Operation == operation.Start.Operation
 	return c.Perform(ctx, con, c.TargetFlags, func(any) (operation.Caller, func(), error) { return c.open(ctx, con, create) })
 }
 
 // OperationFlags are the arguments and flags that a command gets from its operation.
 type OperationFlags struct {
-	spec   *OperationSpec
+	Spec   *OperationSpec    `kong:"-"` // if nil, that of OperationSpecs
 	fields []operation.Field // as the command line names them
 	// Values has a field for each of fields.
 	Values any `embed:""`
@@ -83,7 +83,7 @@ type OperationSpec struct {
 	Refused func(res any) bool
 }
 
-// OperationSpecs maps the words of each command that performs one operation to its spec.
+// OperationSpecs maps the words of the program's own commands that perform one operation to their specs.
 var OperationSpecs = map[string]*OperationSpec{}
 
 // EmptyText returns a function for OperationSpec.EmptyText that returns the same text for every request.
@@ -137,15 +137,15 @@ func CommandFieldName(field reflect.StructField) string {
 
 // bind creates the arguments and flags of the command's operation.
 func (f *OperationFlags) bind(words string) {
-	f.spec = OperationSpecs[words]
-	all := slices.DeleteFunc(slices.Clone(f.spec.Operation.Fields), func(field operation.Field) bool {
-		_, fixed := f.spec.Fixed[field.Name]
-		return fixed || slices.Contains(f.spec.Omitted, field.Name)
+	f.Spec = cmp.Or(f.Spec, OperationSpecs[words])
+	all := slices.DeleteFunc(slices.Clone(f.Spec.Operation.Fields), func(field operation.Field) bool {
+		_, fixed := f.Spec.Fixed[field.Name]
+		return fixed || slices.Contains(f.Spec.Omitted, field.Name)
 	})
-	slices.SortStableFunc(all, func(a, b operation.Field) int { return cmp.Compare(f.spec.position(a), f.spec.position(b)) })
+	slices.SortStableFunc(all, func(a, b operation.Field) int { return cmp.Compare(f.Spec.position(a), f.Spec.position(b)) })
 	members := make([]reflect.StructField, len(all))
 	for i := range all {
-		members[i] = f.spec.nameField(&all[i])
+		members[i] = f.Spec.nameField(&all[i])
 	}
 	f.fields, f.Values = all, reflect.New(reflect.StructOf(members)).Interface()
 }
@@ -225,10 +225,10 @@ func nameFlag(field string) string {
 
 // BuildRequest returns the request of the command line: a pointer to the operation's request.
 func (f *OperationFlags) BuildRequest(now time.Time) (any, error) {
-	req := f.spec.Operation.NewRequest()
-	for i := range f.spec.Operation.Fields {
-		field := &f.spec.Operation.Fields[i]
-		if value, ok := f.spec.Fixed[field.Name]; ok {
+	req := f.Spec.Operation.NewRequest()
+	for i := range f.Spec.Operation.Fields {
+		field := &f.Spec.Operation.Fields[i]
+		if value, ok := f.Spec.Fixed[field.Name]; ok {
 			if err := field.SetText(req, []string{value}, operation.Flag); err != nil {
 				return nil, err //nolint:wrapcheck // an *engine.Error
 			}
@@ -289,14 +289,14 @@ func (f *PerformFlags) Perform(ctx context.Context, con *Console, at TargetFlags
 		return err
 	}
 	defer done()
-	res, err := fetchAll(ctx, caller, f.spec.Operation, req)
+	res, err := fetchAll(ctx, caller, f.Spec.Operation, req)
 	if err != nil {
-		return OperationFailure(err, f.spec.BadCodes...)
+		return OperationFailure(err, f.Spec.BadCodes...)
 	}
 	err = f.print(ctx, con, Answer{at, caller, req, res})
-	refused := f.spec.Refused
+	refused := f.Spec.Refused
 	if refused == nil {
-		refused = f.spec.Operation.Refused
+		refused = f.Spec.Operation.Refused
 	}
 	return cmp.Or(err, ExitBadUnless(refused == nil || !refused(res)))
 }
@@ -314,13 +314,13 @@ type Answer struct {
 func (f *PerformFlags) print(ctx context.Context, con *Console, a Answer) error {
 	v := reflect.ValueOf(a.Result)
 	switch {
-	case f.JSON && f.spec.JSON != nil:
-		return con.Out.JSON(f.spec.JSON(a.Result))
+	case f.JSON && f.Spec.JSON != nil:
+		return con.Out.JSON(f.Spec.JSON(a.Result))
 	case f.JSON:
 		return con.Out.JSON(a.Result)
-	case f.spec.Text != nil:
-		return f.spec.Text(ctx, con, a)
-	case f.spec.Rows == nil:
+	case f.Spec.Text != nil:
+		return f.Spec.Text(ctx, con, a)
+	case f.Spec.Rows == nil:
 		for _, name := range []string{"Message", "Progress"} {
 			if field := v.FieldByName(name); field.IsValid() && field.String() != "" {
 				con.Out.Printf("%s\n", field.String())
@@ -337,7 +337,7 @@ func (f *PerformFlags) print(ctx context.Context, con *Console, a Answer) error 
 	if left, ok := a.Result.(engine.StatisticsResult); ok && left.NotShown > 0 {
 		con.Err.Printf("%d decisions about other transitions are not shown\n", left.NotShown)
 	}
-	return con.PrintList(false, nil, f.spec.Rows(a.Result), f.spec.EmptyText(a.req), more, f.spec.OptionalColumns...)
+	return con.PrintList(false, nil, f.Spec.Rows(a.Result), f.Spec.EmptyText(a.req), more, f.Spec.OptionalColumns...)
 }
 
 // fetchAll performs an operation. It requests more events until it has as many as the request asks for, because a
