@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -131,7 +132,7 @@ func (r *Salvaged) fill(ctx context.Context, damaged, part string) (err error) {
 	}
 	defer func() { _ = tx.Rollback() }() // no effect after the commit
 	s := salvager{inspector: inspector{Tx: tx}, lost: lost}
-	for _, step := range []func(context.Context) error{s.checkRows, s.checkInstances, s.pages, s.count} {
+	for _, step := range []func(context.Context) error{s.checkIDs, s.checkRows, s.checkInstances, s.pages, s.count} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -362,6 +363,34 @@ func checkEventRow(r row) error {
 		return fmt.Errorf("event %d of %s is stored as event %d of %s", e.Seq, e.Instance, seq, instance.String)
 	}
 	return record.VerifyEvent(e)
+}
+
+// checkIDs deletes the rows of instances whose id none of their events has, so that they are rebuilt from these.
+// Otherwise the events would be taken for damaged.
+func (s *salvager) checkIDs(ctx context.Context) error {
+	confirmed := map[int64]bool{}
+	_, err := queryAll(ctx, s, func(r row) (none struct{}, _ error) {
+		var n int64
+		var id string
+		e, err := scanEvent(prefixScanner{r, []any{&n, &id}})
+		if err == nil && record.VerifyEvent(e) == nil {
+			confirmed[n] = confirmed[n] || e.Instance == id
+		}
+		return none, nil
+	}, `SELECT e.n, i.id, `+eventColumns+` FROM events e JOIN instances i ON i.n = e.n`)
+	if err != nil {
+		return err
+	}
+	for _, n := range slices.Sorted(maps.Keys(confirmed)) {
+		if confirmed[n] {
+			continue
+		}
+		s.lost = append(s.lost, Loss{Table: "instances", Ranges: []Range{{n, n}}, Why: "its id is not that of its events"})
+		if err := s.exec(ctx, `DELETE FROM instances WHERE n = ?`, n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkRows deletes detectably damaged rows and records them as lost.
