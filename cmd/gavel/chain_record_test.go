@@ -60,7 +60,14 @@ func readSteps(t *testing.T, e *recordBench, run string) (out []string) {
 
 func openLedger(t *testing.T, folder string, l chain.Ledger, e chain.Effects) *chain.Runs {
 	t.Helper()
-	r, err := chain.Open(context.Background(), chain.Config{Path: filepath.Join(folder, "chains.db"), Effects: e, Ledger: l, Grace: 10 * time.Millisecond})
+	return openLedgerWith(t, folder, l, e, 10*time.Millisecond)
+}
+
+// openLedgerWith is openLedger with the time that a call has to end when the process does. A call that is cut off would
+// wait for a person's answer.
+func openLedgerWith(t *testing.T, folder string, l chain.Ledger, e chain.Effects, grace time.Duration) *chain.Runs {
+	t.Helper()
+	r, err := chain.Open(context.Background(), chain.Config{Path: filepath.Join(folder, "chains.db"), Effects: e, Ledger: l, Grace: grace})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +307,7 @@ func TestRecordSurvivesKills(t *testing.T) {
 			folder, e := t.TempDir(), newRecordBench(t)
 			k := &killer{Ledger: e, after: after, dead: make(chan struct{})}
 			k.left.Store(at)
-			r := openLedger(t, folder, k, &fakeServers{})
+			r := openLedgerWith(t, folder, k, &fakeServers{}, time.Minute)
 			startAs(t, r, d, "one", "")
 			<-k.dead
 			r.Close()
