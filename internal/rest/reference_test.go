@@ -138,8 +138,8 @@ func typeName(schema object) string {
 
 // problems writes the table of codes and statuses.
 func (p *page) problems() {
-	p.line("\n## Problems\n\nWhat could not be decided or done is answered as `%s` with one of these codes. A conflict is 412", ProblemType)
-	p.line("where the request said If-Match. 429, 503 and 504 carry Retry-After where it is known.\n")
+	p.line("\n## Problems\n\nA request that could not be decided or done gets a `%s` with one of these codes. A conflict is 412", ProblemType)
+	p.line("if the request has If-Match. 429, 503 and 504 have Retry-After if the time is known.\n")
 	p.line("| status | code | meaning | do |\n|---|---|---|---|")
 	all := slices.Concat(engine.Codes, Codes)
 	slices.SortStableFunc(all, func(a, b engine.CodeInfo) int { return statuses[a.Code] - statuses[b.Code] })

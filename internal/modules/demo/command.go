@@ -54,9 +54,9 @@ In gavel demo evidence the agent claims that all tests pass. The gate runs them 
 sees one fail, and refuses; the agent finds other words, then fixes the file; then the
 tests hang, and then the program that runs them is gone.
 
-In gavel demo gateway another MCP server stands behind gavel, and its tools are called where the
-workflow stands: a step that is skipped is refused, an error blocks, tests that fail keep the agent from
-deploying whatever it says, and a tool that changes is gone.
+In gavel demo gateway the agent reaches another MCP server through gavel. The state of a workflow
+decides which of its tools may be called: a skipped step is refused, an error blocks, failing tests
+prevent the deployment whatever the agent says, and a tool that changes disappears.
 
 In gavel demo chain an agent starts steps across three servers. gavel is killed while one of them takes
 a payment, and continues in that step; a person reports the outcome of the payment, and it is made once.

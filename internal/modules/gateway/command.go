@@ -215,8 +215,8 @@ Examples:
     gavel upstream pin --all --config gavel.yaml
     gavel upstream pin files --config gavel.yaml
 
-A definition that MCP clients would refuse, and with it the whole list, is repaired where its meaning
-is clear and left out where it is not; standard error says which.
+MCP clients reject a whole list because of one invalid definition. Such a definition is repaired if its
+meaning is clear, and left out otherwise; stderr lists both.
 
 Exit codes: 0 pinned, 1 some servers could not be asked and the others are pinned, 2 wrong usage.`
 }
