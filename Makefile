@@ -99,6 +99,10 @@ load: ## A thousand clients over HTTP for a minute, then SIGTERM in the middle (
 bench-fairness: ## Measure an honest caller beside a noisy one, for everything that callers share (Linux)
 	@GAVEL_LONG=1 $(GO) test -count 1 -timeout 20m -v -run 'TestNoisyNeighbour$$' ./cmd/gavel -fairness.calls 200 | grep -vE '^(===|PASS)'
 
+.PHONY: deployments
+deployments: ## Check compose.yaml, the Kubernetes files and the alert rules, and run compose.yaml's services (root, Linux)
+	.ci/run build deployments
+
 .PHONY: crash
 crash: ## Kill a process in mid-load, ROUNDS times; then the other tests that kill, COUNT times
 	$(GO) test -count 1 -timeout 60m -v -run 'TestKilledProcessLosesNothing|TestDeletedLog|TestLogAlone' ./engine/store/sqlite -crash.rounds $(ROUNDS) | grep -vE '^(===|PASS)'

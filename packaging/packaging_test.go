@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-	"go.yaml.in/yaml/v4"
 )
 
 func read(t *testing.T, name string) string {
@@ -275,71 +274,6 @@ func sources(t *testing.T) []string {
 		}
 	}
 	return out
-}
-
-// The compose file removes privileges that gavel does not need.
-func TestCompose(t *testing.T) {
-	t.Parallel()
-	var file struct {
-		Services map[string]struct {
-			ReadOnly    bool     `yaml:"read_only"`
-			Privileged  bool     `yaml:"privileged"`
-			NetworkMode string   `yaml:"network_mode"`
-			CapDrop     []string `yaml:"cap_drop"`
-			CapAdd      []string `yaml:"cap_add"`
-			SecurityOpt []string `yaml:"security_opt"`
-			Tmpfs       []string `yaml:"tmpfs"`
-			Volumes     []string `yaml:"volumes"`
-			Ports       []string `yaml:"ports"`
-			User        string   `yaml:"user"`
-			MemLimit    string   `yaml:"mem_limit"`
-			PidsLimit   int      `yaml:"pids_limit"`
-			Grace       string   `yaml:"stop_grace_period"`
-			Healthcheck struct {
-				Test []string `yaml:"test"`
-			} `yaml:"healthcheck"`
-			Environment map[string]string `yaml:"environment"`
-		} `yaml:"services"`
-		Volumes map[string]any `yaml:"volumes"`
-	}
-	if err := yaml.Unmarshal([]byte(read(t, "../compose.yaml")), &file); err != nil {
-		t.Fatal(err)
-	}
-	s, ok := file.Services["gavel"]
-	if !ok || len(file.Services) != 1 {
-		t.Fatalf("services: %v", file.Services)
-	}
-	for what, holds := range map[string]bool{
-		"read_only: true":                    s.ReadOnly,
-		"cap_drop: [ALL], and none added":    slices.Equal(s.CapDrop, []string{"ALL"}) && len(s.CapAdd) == 0,
-		"no-new-privileges, and nothing off": slices.Equal(s.SecurityOpt, []string{"no-new-privileges:true"}),
-		"not privileged, not the host's net": !s.Privileged && s.NetworkMode == "",
-		"tmpfs on /tmp":                      len(s.Tmpfs) == 1 && strings.HasPrefix(s.Tmpfs[0], "/tmp:") && strings.Contains(s.Tmpfs[0], "noexec"),
-		"the image's user":                   slices.Contains(stagesOf(t).all("USER"), s.User),
-		"memory and processes bounded":       s.MemLimit != "" && s.PidsLimit > 0,
-		"time to finish":                     s.Grace != "",
-		"the health check, without a shell":  slices.Equal(s.Healthcheck.Test, []string{"CMD", "/gavel", "health"}),
-		"the volume":                         slices.Contains(s.Volumes, "data:/data") && len(file.Volumes) == 1,
-	} {
-		if !holds {
-			t.Errorf("compose.yaml lacks: %s", what)
-		}
-	}
-	for _, port := range s.Ports {
-		if !strings.HasPrefix(port, "127.0.0.1:") {
-			t.Errorf("port %s is open to other machines, without TLS", port)
-		}
-	}
-	for _, volume := range s.Volumes {
-		if strings.HasPrefix(volume, ".") && !strings.HasSuffix(volume, ":ro") || strings.HasPrefix(volume, "/") {
-			t.Errorf("volume %s: the host's folders are read only", volume)
-		}
-	}
-	for name, value := range s.Environment {
-		if strings.Contains(name, "TOKEN") && !strings.HasPrefix(value, "${") {
-			t.Errorf("%s is written into the file", name)
-		}
-	}
 }
 
 // stagesOf returns the image's stage.
