@@ -35,24 +35,10 @@ var (
 // gives. In place of an image there are this machine's programs. Moves are made through the proxy, a replica is killed,
 // and everything stops cleanly.
 func TestComposeRuns(t *testing.T) {
-	if *composeBinary == "" {
-		t.Skip("-compose names no binary")
-	}
-	if !*composeInside {
-		binary, err := filepath.Abs(*composeBinary)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc",
-			os.Args[0], "-test.v", "-test.run", "^TestComposeRuns$", "-test.timeout", "5m", "-compose", binary, "-compose.inside")
-		out, err := cmd.CombinedOutput()
-		if err != nil || !bytes.Contains(out, []byte("PASS")) {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		t.Logf("%s", out)
+	if !inNamespaces(t) {
 		return
 	}
-	p := newProject(t)
+	p := newProject(t, readCompose(t))
 	p.up("store") // also starts what it depends on
 	if err := p.containers["store"].cmd.Wait(); err != nil {
 		t.Fatalf("store init: %v\n%s", err, p.containers["store"].log())
@@ -74,6 +60,66 @@ func TestComposeRuns(t *testing.T) {
 	p.awaitUnhealthy("proxy")
 	p.stop("proxy")
 	p.stop("postgres")
+}
+
+// TestSidecarRuns starts the sidecar for Kubernetes as TestComposeRuns starts services. Its probe succeeds, an agent in
+// the same pod needs no token, and nobody outside of the pod reaches it.
+func TestSidecarRuns(t *testing.T) {
+	if !inNamespaces(t) {
+		return
+	}
+	c := objects(t, read(t, "kubernetes/sidecar/sidecar.yaml"))["Deployment"].Spec.Template.Spec.InitContainers[0]
+	s := &service{
+		Build: ".", Command: c.Args, Environment: map[string]string{}, ReadOnly: c.SecurityContext.ReadOnlyRootFilesystem,
+		User:        fmt.Sprintf("%d:%[1]d", c.SecurityContext.RunAsUser),
+		Healthcheck: healthcheck{Test: append([]string{"CMD"}, c.StartupProbe.Exec.Command...), Timeout: 5 * time.Second, StartPeriod: time.Minute},
+		StopGrace:   45 * time.Second,
+	}
+	for _, v := range c.Env {
+		s.Environment[v.Name] = v.Value
+	}
+	for _, m := range c.VolumeMounts {
+		if m.MountPath == "/definitions" {
+			s.Volumes = append(s.Volumes, "./flows:/definitions:ro")
+		} else {
+			s.Tmpfs = append(s.Tmpfs, m.MountPath+":mode=0700,uid=65532,gid=65532")
+		}
+	}
+	p := newProject(t, composeFile{Services: map[string]*service{"pod": s}})
+	p.up("pod")
+	out, err := exec.CommandContext(t.Context(), "ip", "netns", "exec", "pod", "curl", "-fsS", "--noproxy", "*", "-H", "Content-Type: application/json",
+		"-d", `{"type":"ticket"}`, "http://127.0.0.1:4285/v1/instances").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), `"open"`) {
+		t.Errorf("an agent in the pod: %v: %s", err, out)
+	}
+	if conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", net.JoinHostPort(p.containers["pod"].address, "4285")); err == nil {
+		_ = conn.Close()
+		t.Error("it can be reached from outside of the pod")
+	}
+	p.stop("pod")
+}
+
+// inNamespaces runs the test again as the first process of namespaces of its own, and returns true there.
+func inNamespaces(t *testing.T) bool {
+	t.Helper()
+	if *composeInside {
+		return true
+	}
+	if *composeBinary == "" {
+		t.Skip("-compose names no binary")
+	}
+	binary, err := filepath.Abs(*composeBinary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc",
+		os.Args[0], "-test.v", "-test.run", "^"+t.Name()+"$", "-test.timeout", "5m", "-compose", binary, "-compose.inside")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+	return false
 }
 
 // project is compose.yaml, its folder and what runs.
@@ -110,9 +156,9 @@ const ticket = `{"name": "ticket", "initialState": "open",
  "states": {"open": {"transitions": {"close": "closed"}}, "closed": {"final": true}},
  "transitionValidators": {"close": "(data, context) => ({ valid: data.why === 'done', reason: 'Say why' })"}}`
 
-func newProject(t *testing.T) *project {
+func newProject(t *testing.T, file composeFile) *project {
 	t.Helper()
-	p := &project{t: t, file: readCompose(t), dir: t.TempDir(), containers: map[string]*container{}}
+	p := &project{t: t, file: file, dir: t.TempDir(), containers: map[string]*container{}}
 	for dir := p.dir; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
 		p.run("chmod", "0755", dir) // other users read files here
 	}
