@@ -236,12 +236,11 @@ func demoSteps(t *testing.T, printed string, fromTo ...string) string {
 	return out
 }
 
-// TestGatewayDemo compares steps of the gateway's demo with its page and with the README.
+// TestGatewayDemo compares steps of the gateway's demo with its page.
 func TestGatewayDemo(t *testing.T) {
 	t.Parallel()
 	printed := runDemo(t, "demo", "gateway")
 	shows(t, "../../docs/gateway.md", demoSteps(t, printed, " 6. ", " 7. ", "13. ", "17. ", "23. ", "24. "))
-	shows(t, "../../README.md", demoSteps(t, printed, " 6. ", " 7. ", "13. ", "14. ", "15. ", "16. "))
 }
 
 // TestChainDemo compares steps of the chains demo with its page.

@@ -247,6 +247,8 @@ func TestWorkflowsPage(t *testing.T) {
 		p.advance("finish", `{"summary":"The discount counts, and all tests pass."}`)
 		p.tryStop()
 		showsAt(t, page, "bugfix", p.page.String())
+		_, end, _ := strings.Cut(p.page.String(), "> workflow.advance finish")
+		showsAt(t, "../../README.md", "bugfix", "> workflow.advance finish"+end)
 	})
 	t.Run("release", func(t *testing.T) {
 		t.Parallel()

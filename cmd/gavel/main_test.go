@@ -51,6 +51,8 @@ var programs = map[string]func(){}
 
 func init() { programs["gavel"], programs["play"] = main, playSession }
 
+var programFlag = flag.String("program", "", "the gavel to test instead of one built from this tree, such as one that a package has installed")
+
 // raceDetector reports whether this test binary detects data races.
 func raceDetector() bool {
 	info, _ := debug.ReadBuildInfo()
@@ -84,6 +86,11 @@ func (s sized) Run() int {
 		unless("load.clients", "50")
 		unless("load.time", "2s")
 		unless("fairness.calls", "12")
+	}
+	if *programFlag != "" {
+		if err := os.Setenv("PATH", filepath.Dir(*programFlag)+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
+			panic(err)
+		}
 	}
 	if raceDetector() && storetest.Long() {
 		return s.runBuilt()

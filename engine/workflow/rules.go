@@ -326,7 +326,7 @@ func checkModels(s *linter) {
 		switch {
 		case !r.Enabled || !r.UseLLM:
 		case len(s.models) == 0:
-			s.addIssue(s.settingPath(from, t, "useLLM"), "useLLM needs a model and none is configured: without one %s", describeWithoutModel(r))
+			s.addIssue(s.settingPath(from, t, "useLLM"), "useLLM needs a model and none is configured: without one %s; configure a model (LLM_JUDGE_MODEL), check with the server's --config, or remove useLLM", describeWithoutModel(r))
 		default:
 			for _, name := range r.Models() {
 				if name != "" && !slices.Contains(s.models, name) {

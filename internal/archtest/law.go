@@ -288,12 +288,12 @@ var Doors = []Door{
 	},
 	{
 		Name: "hujson", Deps: []string{"github.com/tailscale/hujson"},
-		Doors: []string{"internal/modules/hook/agent"},
+		Doors: []string{"cmd/gavel/internal/author", "internal/modules/hook/agent"},
 		Why:   "only the settings of other programs are edited with their comments",
 	},
 	{
 		Name: "diff", Deps: []string{"github.com/rogpeppe/go-internal/diff"},
-		Doors: []string{"internal/modules/hook"},
+		Doors: []string{"internal/cli"},
 		Why:   "what a person is asked to approve is shown in one way",
 	},
 	{

@@ -1,11 +1,16 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -36,6 +41,38 @@ func WriteFileAtomically(path string, write func(io.Writer) error) (err error) {
 		return fmt.Errorf("sync the folder of %s: %w", path, err)
 	}
 	return nil
+}
+
+// ReplaceFile writes a text into a file that belongs to another program, or into the file that it links to. It keeps
+// the file's mode. It fails if the file no longer has the text before; an empty text after removes the file.
+func ReplaceFile(path string, before, after []byte) error {
+	if now, _ := os.ReadFile(path); !bytes.Equal(now, before) { //nolint:gosec // the settings of the user's own client
+		return term.UsageErrorf("run it again", "nothing was written: %s has changed in the meantime", path)
+	}
+	if len(after) == 0 {
+		return os.Remove(path)
+	}
+	mode := fs.FileMode(0o600)
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	if info, err := os.Stat(path); err == nil {
+		mode = info.Mode().Perm()
+	}
+	err := os.MkdirAll(filepath.Dir(path), 0o755) //nolint:gosec // the usual mode of a project's folders
+	if err == nil {
+		err = WriteFileAtomically(path, func(w io.Writer) error { _, err := w.Write(after); return err })
+	}
+	if err == nil {
+		err = os.Chmod(path, mode)
+	}
+	return err
+}
+
+// ShowDiff returns the change of a file as a unified diff.
+func ShowDiff(path string, before, after []byte) string {
+	_, text, _ := strings.Cut(string(diff.Diff(path, before, path+" (new)", after)), "\n") // without the line that repeats the diff command
+	return text
 }
 
 // LocateFile returns the absolute path of a file, which need not exist.

@@ -18,7 +18,7 @@ if (at < 0 || !now) {
   process.exit(2);
 }
 
-// The definition of README.
+// Nearly the definition of gavel init.
 const documentReview = {
   name: 'document-review',
   initialState: 'draft',

@@ -218,7 +218,7 @@ func (d *diagnosis) compareSettings(failOpen bool) (switches []string) {
 				again.WriteString(" " + term.ShellWord(word))
 			}
 			d.problem("the hooks in %s differ from those that this gavel writes: gavel hook install %s --scope %s%s", path, d.Client, scope, again.String())
-			d.Changes += showDiff(path, text, after)
+			d.Changes += cli.ShowDiff(path, text, after)
 		}
 	}
 	return switches

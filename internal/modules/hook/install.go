@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -14,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rogpeppe/go-internal/diff"
 	"golang.org/x/mod/semver"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -62,13 +60,13 @@ file stays as it is; gavel's own hooks, also those of an older gavel, are replac
 agent has a setting for it, a hook that fails blocks the tool. The project is the folder
 that has .git, or else this one. The hooks name files of this machine: do not share them.
 
-Answering yes also approves the configuration and its definitions as they are, like gavel hook
-trust. The hooks name the store, so that an edited configuration cannot select another one. Its
-default is .workflows in the project's folder.
+The configuration is the project's gavel.yaml, or --config. Answering yes also approves it and
+its definitions as they are, like gavel hook trust. The hooks name the store, so that an edited
+configuration cannot select another one. Its default is .workflows in the project's folder.
 
 Examples:
 
-    gavel hook install claude-code --config gavel.yaml
+    gavel hook install claude-code
     gavel hook install cursor --scope user --server http://localhost:4285 --yes
     gavel hook install codex --server https://gavel.example.org --token-file hooks.token
     gavel hook doctor claude-code    # then check that it works
@@ -79,7 +77,7 @@ cannot be changed; the lines to paste are printed.`
 
 func (c *installCommand) Run(ctx context.Context, con *cli.Console) (err error) {
 	if c.Server == "" {
-		if err := setStore(&c.StoreFlag); err != nil {
+		if err := findConfig(&c.StoreFlag); err != nil {
 			return err
 		}
 	}
@@ -122,7 +120,7 @@ func (c *installCommand) Run(ctx context.Context, con *cli.Console) (err error) 
 		return nil
 	}
 	if changed {
-		printDiff(con, path, before, after)
+		con.Out.Text(cli.ShowDiff(path, before, after))
 	}
 	if rules != nil && rules.isChanged() {
 		if err := rules.print(ctx, con); err != nil {
@@ -133,7 +131,7 @@ func (c *installCommand) Run(ctx context.Context, con *cli.Console) (err error) 
 		return err
 	}
 	if changed {
-		if err := replaceSettings(path, before, after); err != nil {
+		if err := cli.ReplaceFile(path, before, after); err != nil {
 			return err
 		}
 		con.Out.Printf("written: %s\n", path)
@@ -187,7 +185,7 @@ func newToken(f installFlags, scope agent.Scope, server string) (t hooksToken, e
 func (c *installCommand) installation(ctx context.Context, con *cli.Console) (in agent.Installation, err error) {
 	switch {
 	case c.Config == "" && c.Server == "":
-		return in, term.UsageErrorf("give --config FILE, or --server URL", "the hooks need a configuration with gates")
+		return in, term.UsageErrorf("create one with gavel init --template bugfix, or give --config FILE or --server URL", "this project has no gavel.yaml, and the hooks need a configuration with gates")
 	case c.Limit < 2*time.Second || c.Limit%time.Second != 0:
 		return in, term.UsageErrorf("", "--limit is in whole seconds, from 2s")
 	}
@@ -252,11 +250,11 @@ func (c *uninstallCommand) Run(ctx context.Context, con *cli.Console) error {
 		if bytes.Equal(before, after) {
 			con.Out.Printf("nothing to remove: %s\n", path)
 		} else {
-			printDiff(con, path, before, after)
+			con.Out.Text(cli.ShowDiff(path, before, after))
 			if err := confirm(con, c.Yes, "Write this?"); err != nil {
 				return err
 			}
-			if err := replaceSettings(path, before, after); err != nil {
+			if err := cli.ReplaceFile(path, before, after); err != nil {
 				return err
 			}
 			con.Out.Printf("removed from %s\n", path)
@@ -326,42 +324,6 @@ func findConfig(f *cli.StoreFlag) error {
 		f.Store, _ = cli.ListPlaces(file)
 	}
 	return setStore(f)
-}
-
-// showDiff returns the change of a file as a unified diff.
-func showDiff(path string, before, after []byte) string {
-	_, text, _ := strings.Cut(string(diff.Diff(path, before, path+" (new)", after)), "\n") // without the line that repeats the diff command
-	return text
-}
-
-func printDiff(con *cli.Console, path string, before, after []byte) {
-	con.Out.Text(showDiff(path, before, after))
-}
-
-// replaceSettings writes a settings file, or the file that it links to. It fails if the file no longer has the text
-// before. If after is empty, it removes the file.
-func replaceSettings(path string, before, after []byte) error {
-	if now, _ := os.ReadFile(path); !bytes.Equal(now, before) { //nolint:gosec // the settings of the user's own client
-		return term.UsageErrorf("run it again", "nothing was written: %s has changed in the meantime", path)
-	}
-	if len(after) == 0 {
-		return os.Remove(path)
-	}
-	mode := fs.FileMode(0o600)
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
-	}
-	if info, err := os.Stat(path); err == nil {
-		mode = info.Mode().Perm()
-	}
-	err := os.MkdirAll(filepath.Dir(path), 0o755) //nolint:gosec // the usual mode of a project's folders
-	if err == nil {
-		err = cli.WriteFileAtomically(path, func(w io.Writer) error { _, err := w.Write(after); return err })
-	}
-	if err == nil {
-		err = os.Chmod(path, mode)
-	}
-	return err
 }
 
 // readSettings reads the file in which a client keeps its hooks. The text is nil if the file does not exist.

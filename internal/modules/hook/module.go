@@ -62,11 +62,10 @@ func readRule(file *config.File) (check func(*workflow.Definition) error, err er
 	return hooks.CheckDefinition, err
 }
 
-// nextStep returns the command that installs a client's hooks. If gavel cannot install hooks for the client, it
-// returns the command that lists the clients for which it can.
+// nextStep returns the command that installs a client's hooks; "" if gavel cannot install hooks for the client.
 func nextStep(client, config string) string {
-	if slices.Contains(agent.InstallClients(), client) {
-		return "gavel hook install " + client + " --config " + config
+	if !slices.Contains(agent.InstallClients(), client) {
+		return ""
 	}
-	return "gavel hook install --help"
+	return "gavel hook install " + client + " --config " + config
 }

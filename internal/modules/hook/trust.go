@@ -480,7 +480,7 @@ func (r *rulesReview) print(ctx context.Context, con *cli.Console) error {
 		return nil
 	}
 	if r.before.Config != r.next.Config {
-		printDiff(con, r.next.path, []byte(r.before.Config), []byte(r.next.Config))
+		con.Out.Text(cli.ShowDiff(r.next.path, []byte(r.before.Config), []byte(r.next.Config)))
 	}
 	for _, name := range r.before.listChanges(r.next) {
 		con.Out.Printf("changed: %s\n", name)
@@ -495,7 +495,7 @@ func (r *rulesReview) print(ctx context.Context, con *cli.Console) error {
 			return cli.EngineFailure(err)
 		}
 		if stored.Hash != d.Hash {
-			printDiff(con, name, indentDefinition(stored.Document), indentDefinition(d.Document))
+			con.Out.Text(cli.ShowDiff(name, indentDefinition(stored.Document), indentDefinition(d.Document)))
 		}
 	}
 	return nil

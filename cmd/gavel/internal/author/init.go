@@ -1,15 +1,17 @@
 package author
 
 import (
-	"cmp"
-	"encoding/json"
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -29,45 +31,10 @@ store: .workflows/gavel.db
 # A move that needs a person waits for one: gavel review list --config gavel.yaml shows it.
 `
 
-// mcpClient describes how to configure a server in an MCP client.
-type mcpClient struct {
-	file  string // in the folder
-	where string // what to do with the file; "" if the client reads it itself
-	Text  func(program string, args []string) string
-}
-
-// MCPClients returns the configuration file of each MCP client, by the client's name.
-func MCPClients() map[string]mcpClient {
-	servers := func(key, kind string) func(string, []string) string {
-		return func(program string, args []string) string {
-			server := struct {
-				Type    string   `json:"type,omitempty"`
-				Command string   `json:"command"`
-				Args    []string `json:"args"`
-			}{kind, program, args}
-			out, _ := json.MarshalIndent(map[string]any{key: map[string]any{"gavel": server}}, "", "  ") // strings always encode
-			return string(out) + "\n"
-		}
-	}
-	toml := func(program string, args []string) string {
-		list, _ := json.Marshal(append(args, "--tool-names", "underscore")) // TOML and JSON strings have the same syntax here
-		name, _ := json.Marshal(program)
-		return fmt.Sprintf("[mcp_servers.gavel]\ncommand = %s\nargs = %s\n", name, list)
-	}
-	return map[string]mcpClient{
-		"claude-code":    {".mcp.json", "", servers("mcpServers", "stdio")},
-		"cursor":         {".cursor/mcp.json", "", servers("mcpServers", "")},
-		"vscode":         {".vscode/mcp.json", "", servers("servers", "stdio")},
-		"claude-desktop": {"claude_desktop_config.json", "copy it to the folder of Claude Desktop's settings (docs/clients.md), or add its server to the file there", servers("mcpServers", "")},
-		"windsurf":       {"mcp_config.json", "copy it to ~/.codeium/windsurf/, or add its server to the file there", servers("mcpServers", "")},
-		"codex":          {"codex.toml", "add it to ~/.codex/config.toml", toml},
-	}
-}
-
 type newFile struct{ path, text, about string }
 
 // Run writes the files of a template.
-func (c *InitCommand) Run(con *cli.Console) error {
+func (c *InitCommand) Run(ctx context.Context, con *cli.Console) error {
 	folder, err := filepath.Abs(c.Folder)
 	if err != nil {
 		return term.UsageErrorf("", "cannot find the folder %s: %w", c.Folder, err)
@@ -76,28 +43,40 @@ func (c *InitCommand) Run(con *cli.Console) error {
 	if err != nil {
 		return err
 	}
-	hooks := slices.ContainsFunc(files, func(f newFile) bool { return f.path == SettingsFile })
 	program, err := os.Executable()
 	if err != nil {
 		return term.UnknownErrorf("", "cannot find the gavel program: %w", err)
 	}
-	to := MCPClients()[c.Client]
-	snippet := to.Text(program, []string{"mcp", "--config", filepath.Join(folder, SettingsFile)})
-	about := "how " + c.Client + " starts gavel"
-	if to.where != "" {
-		about += ": " + to.where
-	}
-	if ignore := ".workflows/.gitignore"; !cli.IsFile(filepath.Join(folder, ignore)) {
-		files = append(files, newFile{ignore, "*\n", "keeps the store out of git"})
-	}
+	hooks := slices.ContainsFunc(files, func(f newFile) bool { return f.path == SettingsFile })
 	if !hooks {
 		files = append(files, newFile{SettingsFile, InitSettings, "settings: paths of the workflows and the store"})
 	}
-	_, missing := os.Lstat(filepath.Join(folder, filepath.FromSlash(to.file)))
-	if missing != nil {
-		files = append(files, newFile{to.file, snippet, about})
+	if ignore := ".workflows/.gitignore"; !cli.IsFile(filepath.Join(folder, ignore)) {
+		files = append(files, newFile{ignore, "*\n", "keeps the store, its keys and its tokens out of git"})
 	}
-	if err := writeNewFiles(folder, files); err != nil {
+	to := MCPClients()[c.Client]
+	args := []string{"mcp", "--config", filepath.Join(folder, SettingsFile)}
+	clientFile := filepath.Join(folder, filepath.FromSlash(to.file))
+	if err := checkFolder(folder, append(slices.Clone(files), newFile{path: to.file})); err != nil {
+		return err
+	}
+	before, after, err := to.edit(clientFile, program, args)
+	if err != nil {
+		return err
+	}
+	if before == nil {
+		about := "how " + c.Client + " starts gavel"
+		if to.after != "" {
+			about += ": " + to.after
+		}
+		files = append(files, newFile{to.file, string(after), about})
+	}
+	if err := writeNewFiles(folder, files, func() error {
+		if after == nil || before == nil || bytes.Equal(before, after) {
+			return nil
+		}
+		return cli.ReplaceFile(clientFile, before, after)
+	}); err != nil {
 		return err
 	}
 	rows := [][]string{}
@@ -105,44 +84,168 @@ func (c *InitCommand) Run(con *cli.Console) error {
 		rows = append(rows, []string{f.path, f.about})
 	}
 	con.Out.Table(rows)
-	if missing == nil {
+	switch {
+	case before == nil:
+	case after == nil:
 		con.Out.Printf("\n%s already exists; add this to it:\n", to.file)
-		con.Out.Text(snippet)
+		con.Out.Text(to.Text(program, args))
+	case bytes.Equal(before, after):
+		con.Out.Printf("\n%s already has a server named gavel; it was not changed\n", to.file)
+	default:
+		con.Out.Printf("\n%s was changed:\n", to.file)
+		con.Out.Text(cli.ShowDiff(to.file, before, after))
 	}
-	next := "gavel try flows/" + c.Template + ".yaml"
-	if hooks {
-		next = cmp.Or(module.NextStep(c.Client, SettingsFile), next)
+	if err := warnWithoutModel(ctx, con, filepath.Join(folder, "flows", c.Template+".yaml")); err != nil {
+		return err
 	}
-	con.Out.Printf("\nNext, in %s: gavel test flows; %s; then start the client.\n", folder, next)
+	c.printSteps(con, folder, to, hooks)
 	return nil
 }
 
-// writeNewFiles writes files into a folder. If any of them exists already, it writes none.
-func writeNewFiles(folder string, files []newFile) error {
+// edit returns the text of the client's file, and the text that has gavel as a server. before is nil if there is no
+// file; after is nil if gavel cannot edit the file.
+func (c mcpClient) edit(path, program string, args []string) (before, after []byte, err error) {
+	before, err = os.ReadFile(path) //nolint:gosec // the user names the folder
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, []byte(c.Text(program, args)), nil
+	case err != nil:
+		return nil, nil, term.UsageErrorf("", "nothing was written: cannot read %s: %w", c.file, err)
+	case c.servers == "":
+		return before, nil, nil
+	}
+	after, err = c.add(before, program, args)
+	if err != nil {
+		return nil, nil, term.UsageErrorf("fix the file, or move it away", "nothing was written: %s cannot be read: %w", c.file, err)
+	}
+	return before, after, nil
+}
+
+// refusals are what to type in a client to see gavel refuse, and what then happens, by template. Without a sentence to
+// type, the client's prompt follows the workflow.
+var refusals = map[string][2]string{
+	"document-review": {"", `an approval with "LGTM" is refused: Say in a sentence what was checked.`},
+	"answer":          {"", "an answer that misses the question is not sent"},
+	"bugfix":          {"Say that the bug is fixed.", `gavel sends the agent back: The workflow "bugfix" is in "reproducing"; an agent may end in "fixed".`},
+	"release":         {"Push this branch.", `git push is denied: it needs the state "tagged"`},
+	"careful-ops":     {"Run kubectl delete pod web.", `the command is denied: it needs the state "approved"`},
+}
+
+// printSteps prints what to do after gavel init: the commands, and what to type in the client.
+func (c *InitCommand) printSteps(con *cli.Console, folder string, to mcpClient, hooks bool) {
+	say, install := refusals[c.Template], ""
+	if hooks {
+		install = module.NextStep(c.Client, SettingsFile)
+	}
+	if say[0] == "" || install == "" {
+		say[0] = fmt.Sprintf(to.prompt, c.Template)
+	}
+	con.Out.Printf("\nNext, in %s:\n  gavel test flows\n", folder)
+	switch {
+	case install != "":
+		con.Out.Printf("  %s\n", install)
+	case hooks:
+		say[1] = "a step out of order is refused"
+		con.Out.Printf("The gates of %s apply only to agents with hooks: gavel hook install --help lists them.\n", SettingsFile)
+	}
+	con.Out.Printf("Start %s here, and allow the server gavel if it asks. Type:\n  %s\n", to.start, say[0])
+	con.Out.Printf("You will see: %s\n", say[1])
+}
+
+// warnWithoutModel states what happens to the moves that need a model, if none is configured.
+func warnWithoutModel(ctx context.Context, con *cli.Console, file string) error {
+	if os.Getenv("LLM_JUDGE_MODEL") != "" {
+		return nil
+	}
+	d, err := cli.ParseDefinition(file)
+	if err != nil {
+		return term.UnknownErrorf("", "cannot read the new workflow: %w", err)
+	}
+	if len(d.RequiredModels(nil)) == 0 {
+		return nil
+	}
+	box, err := cli.NewSandbox(con.Log)
+	if err != nil {
+		return err
+	}
+	defer box.Close()
+	issues, err := d.Lint(ctx, workflow.LintOptions{Owner: cli.OperatorOwner, Compiler: box.Compiler})
+	if err != nil {
+		return term.UnknownErrorf("", "cannot check the new workflow: %w", err)
+	}
+	for _, issue := range issues {
+		if issue.Rule == cli.RuleNoModel {
+			con.Err.Printf("%s: %s\n", d.Name, issue.Message)
+		}
+	}
+	return nil
+}
+
+// checkFolder finds what would keep the files from being written: files that exist, but for the client's, and symbolic
+// links, which could lead out of the folder.
+func checkFolder(folder string, files []newFile) error {
 	var there []string
-	for _, f := range files {
-		if _, err := os.Lstat(filepath.Join(folder, filepath.FromSlash(f.path))); err == nil {
+	for i, f := range files {
+		at := folder
+		for _, part := range strings.Split(f.path, "/") {
+			at = filepath.Join(at, part)
+			info, err := os.Lstat(at)
+			if err != nil {
+				break
+			}
+			if info.Mode()&fs.ModeSymlink != 0 {
+				return term.UsageErrorf("replace it, or choose another folder", "nothing was written: %s is a symbolic link", at)
+			}
+		}
+		if _, err := os.Lstat(at); err == nil && i < len(files)-1 {
 			there = append(there, f.path)
 		}
 	}
 	if len(there) > 0 {
 		return term.UsageErrorf("choose another folder, or move the files away", "nothing was written: %s already in %s", isOrAre(there), folder)
 	}
+	return nil
+}
+
+// writeNewFiles writes files into a folder and calls then. If anything fails, it removes what it has written.
+func writeNewFiles(folder string, files []newFile, then func() error) (err error) {
+	var made []string
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, path := range slices.Backward(made) {
+			_ = os.Remove(path) // report the first error
+		}
+	}()
 	for _, f := range files {
 		to := filepath.Join(folder, filepath.FromSlash(f.path))
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // the usual mode of a project's folders
-			return term.UsageErrorf("", "cannot create the folder: %w", err)
+		var missing []string
+		for dir := filepath.Dir(to); !isFolder(dir); dir = filepath.Dir(dir) {
+			missing = append(missing, dir)
+		}
+		for _, dir := range slices.Backward(missing) {
+			if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // the usual mode of a project's folders
+				return term.UsageErrorf("choose a folder that you can write to", "nothing was written: %w", err)
+			}
+			made = append(made, dir)
 		}
 		out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // the user names the folder
 		if err == nil {
+			made = append(made, to)
 			_, err = out.WriteString(f.text)
 			err = errors.Join(err, out.Close())
 		}
 		if err != nil {
-			return term.UsageErrorf("", "cannot write %s: %w", f.path, err)
+			return term.UsageErrorf("choose a folder that you can write to", "nothing was written: %w", err)
 		}
 	}
-	return nil
+	return then()
+}
+
+func isFolder(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil || filepath.Dir(path) == path
 }
 
 func isOrAre(names []string) string {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/gavel-mcp/gavel"
@@ -54,11 +55,13 @@ Examples:
 Exit codes: 0 the input ended, 1 the definition is bad, 2 wrong usage, 3 could not find out.`
 }
 
+const moveWords = "    ACTION field=value ...      request an action\n"
+
 const tryWords = `    :approve WHY, :reject WHY   decide the waiting move, as a person
     :context, :history          show the context, and the decisions so far
     :start {...}                start again, with a start context
     :as ROLE                    act as an agent, a reviewer or an operator
-    :help, :quit
+    :help (or ?), :quit
 `
 
 // player plays one workflow in a temporary store.
@@ -99,6 +102,7 @@ func (c *TryCommand) Run(ctx context.Context, con *cli.Console) error {
 	}
 	p := &player{con: con, engine: sys.Engine, workflow: defined.Name}
 	p.become(engine.Role(c.Role))
+	p.con.Out.Text(moveWords + tryWords + "\n")
 	if err := p.start(ctx, start); err != nil {
 		return cli.EngineFailure(err)
 	}
@@ -132,9 +136,11 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 	switch word {
 	case "":
 		return nil
-	case ":help":
-		p.con.Out.Text("    ACTION field=value ...      request an action\n" + tryWords)
-		return nil
+	case ":help", "help", "?":
+		if word == ":help" || !p.hasAction(ctx, word) {
+			p.con.Out.Text(moveWords + tryWords)
+			return nil
+		}
 	case ":as":
 		if role := engine.Role(rest); role == engine.RoleAgent || role == engine.RoleReviewer || role == engine.RoleOperator {
 			p.become(role)
@@ -186,6 +192,12 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 	}
 	cli.PrintPosition(p.con.Out, r.Position, tryLine)
 	return nil
+}
+
+// hasAction reports whether the current state has an action of this name.
+func (p *player) hasAction(ctx context.Context, name string) bool {
+	s, err := p.engine.Status(ctx, p.who, p.id)
+	return err == nil && slices.Contains(s.NextActions, name)
 }
 
 func (p *player) start(ctx context.Context, data json.RawMessage) error {
