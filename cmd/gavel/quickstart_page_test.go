@@ -99,7 +99,7 @@ func beginShell(t *testing.T, dir string) *shellSession {
 	needsProgram(t)
 	cmd := exec.Command("bash", "--norc")
 	cmd.Dir = dir
-	cmd.Env = append(cli.WithoutSettings(os.Environ()), "NO_PROXY=*", "no_proxy=*", "NO_COLOR=1")
+	cmd.Env = append(cli.WithoutSettings(os.Environ()), "NO_PROXY=*", "no_proxy=*", "NO_COLOR=1", "HOME="+t.TempDir())
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
