@@ -1,7 +1,6 @@
 package author
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +20,7 @@ import (
 type InitCommand struct {
 	Folder   string `arg:"" optional:"" default:"." name:"folder" help:"The folder to write to. It is created if missing."`
 	Template string `name:"template" default:"document-review" placeholder:"NAME" help:"The workflow to start from: document-review (the default), answer, bugfix, release or careful-ops."`
-	Client   string `name:"client" enum:"claude-code,claude-desktop,cursor,vscode,windsurf,codex" default:"claude-code" placeholder:"NAME" help:"The MCP client to write the configuration for: claude-code (the default), claude-desktop, cursor, vscode, windsurf or codex."`
+	Client   string `name:"client" enum:",claude-code,claude-desktop,cursor,vscode,windsurf,codex" default:"" placeholder:"NAME" help:"The MCP client to configure: claude-code, claude-desktop, cursor, vscode, windsurf or codex. Default: those with a configuration in the folder, or else claude-code."`
 }
 
 // InitSettings is the content of gavel.yaml. Its paths are relative to its folder, wherever the client starts gavel.
@@ -54,29 +53,28 @@ func (c *InitCommand) Run(ctx context.Context, con *cli.Console) error {
 	if ignore := ".workflows/.gitignore"; !cli.IsFile(filepath.Join(folder, ignore)) {
 		files = append(files, newFile{ignore, "*\n", "keeps the store, its keys and its tokens out of git"})
 	}
-	to := MCPClients()[c.Client]
 	args := []string{"mcp", "--config", filepath.Join(folder, SettingsFile)}
-	clientFile := filepath.Join(folder, filepath.FromSlash(to.file))
-	if err := checkFolder(folder, append(slices.Clone(files), newFile{path: to.file})); err != nil {
+	clients := c.findClients(folder)
+	paths := slices.Clone(files)
+	for _, name := range clients {
+		paths = append(paths, newFile{path: MCPClients()[name].file})
+	}
+	if err := checkFolder(folder, paths, len(files)); err != nil {
 		return err
 	}
-	before, after, err := to.edit(clientFile, program, args)
-	if err != nil {
-		return err
-	}
-	if before == nil {
-		about := "how " + c.Client + " starts gavel"
-		if to.after != "" {
-			about += ": " + to.after
+	var edits []clientEdit
+	for _, name := range clients {
+		e, err := MCPClients()[name].edit(folder, program, args)
+		if err != nil {
+			return err
 		}
-		files = append(files, newFile{to.file, string(after), about})
-	}
-	if err := writeNewFiles(folder, files, func() error {
-		if after == nil || before == nil || bytes.Equal(before, after) {
-			return nil
+		if e.before == nil {
+			files = append(files, newFile{e.client.file, string(e.after), e.client.describe(name)})
+		} else {
+			edits = append(edits, e)
 		}
-		return cli.ReplaceFile(clientFile, before, after)
-	}); err != nil {
+	}
+	if err := writeNewFiles(folder, files, func() error { return replaceAll(edits) }); err != nil {
 		return err
 	}
 	rows := [][]string{}
@@ -84,41 +82,40 @@ func (c *InitCommand) Run(ctx context.Context, con *cli.Console) error {
 		rows = append(rows, []string{f.path, f.about})
 	}
 	con.Out.Table(rows)
-	switch {
-	case before == nil:
-	case after == nil:
-		con.Out.Printf("\n%s already exists; add this to it:\n", to.file)
-		con.Out.Text(to.Text(program, args))
-	case bytes.Equal(before, after):
-		con.Out.Printf("\n%s already has a server named gavel; it was not changed\n", to.file)
-	default:
-		con.Out.Printf("\n%s was changed:\n", to.file)
-		con.Out.Text(cli.ShowDiff(to.file, before, after))
+	for _, e := range edits {
+		switch {
+		case e.after == nil:
+			con.Out.Printf("\n%s already exists; add this to it:\n", e.client.file)
+			con.Out.Text(e.client.Text(program, args))
+		case e.isDone():
+			con.Out.Printf("\n%s already has a server named gavel; it was not changed\n", e.client.file)
+		default:
+			con.Out.Printf("\n%s was changed:\n", e.client.file)
+			con.Out.Text(cli.ShowDiff(e.client.file, e.before, e.after))
+		}
 	}
 	if err := warnWithoutModel(ctx, con, filepath.Join(folder, "flows", c.Template+".yaml")); err != nil {
 		return err
 	}
-	c.printSteps(con, folder, to, hooks)
+	c.printSteps(con, folder, clients[0], hooks)
 	return nil
 }
 
-// edit returns the text of the client's file, and the text that has gavel as a server. before is nil if there is no
-// file; after is nil if gavel cannot edit the file.
-func (c mcpClient) edit(path, program string, args []string) (before, after []byte, err error) {
-	before, err = os.ReadFile(path) //nolint:gosec // the user names the folder
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, []byte(c.Text(program, args)), nil
-	case err != nil:
-		return nil, nil, term.UsageErrorf("", "nothing was written: cannot read %s: %w", c.file, err)
-	case c.servers == "":
-		return before, nil, nil
+// findClients returns the clients to configure: --client, or those that have a configuration in the folder.
+func (c *InitCommand) findClients(folder string) (names []string) {
+	if c.Client != "" {
+		return []string{c.Client}
 	}
-	after, err = c.add(before, program, args)
-	if err != nil {
-		return nil, nil, term.UsageErrorf("fix the file, or move it away", "nothing was written: %s cannot be read: %w", c.file, err)
+	for name, client := range MCPClients() {
+		if _, err := os.Lstat(filepath.Join(folder, filepath.FromSlash(client.file))); err == nil {
+			names = append(names, name)
+		}
 	}
-	return before, after, nil
+	slices.Sort(names)
+	if len(names) == 0 {
+		return []string{"claude-code"}
+	}
+	return names
 }
 
 // refusals are what to type in a client to see gavel refuse, and what then happens, by template. Without a sentence to
@@ -132,10 +129,10 @@ var refusals = map[string][2]string{
 }
 
 // printSteps prints what to do after gavel init: the commands, and what to type in the client.
-func (c *InitCommand) printSteps(con *cli.Console, folder string, to mcpClient, hooks bool) {
-	say, install := refusals[c.Template], ""
+func (c *InitCommand) printSteps(con *cli.Console, folder, client string, hooks bool) {
+	to, say, install := MCPClients()[client], refusals[c.Template], ""
 	if hooks {
-		install = module.NextStep(c.Client, SettingsFile)
+		install = module.NextStep(client, SettingsFile)
 	}
 	if say[0] == "" || install == "" {
 		say[0] = fmt.Sprintf(to.prompt, c.Template)
@@ -181,9 +178,9 @@ func warnWithoutModel(ctx context.Context, con *cli.Console, file string) error 
 	return nil
 }
 
-// checkFolder finds what would keep the files from being written: files that exist, but for the client's, and symbolic
-// links, which could lead out of the folder.
-func checkFolder(folder string, files []newFile) error {
+// checkFolder finds what would keep the files from being written: symbolic links, which could lead out of the folder,
+// and any of the first files that exists.
+func checkFolder(folder string, files []newFile, first int) error {
 	var there []string
 	for i, f := range files {
 		at := folder
@@ -197,7 +194,7 @@ func checkFolder(folder string, files []newFile) error {
 				return term.UsageErrorf("replace it, or choose another folder", "nothing was written: %s is a symbolic link", at)
 			}
 		}
-		if _, err := os.Lstat(at); err == nil && i < len(files)-1 {
+		if _, err := os.Lstat(at); err == nil && i < first {
 			there = append(there, f.path)
 		}
 	}

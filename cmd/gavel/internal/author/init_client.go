@@ -5,16 +5,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/tailscale/hujson"
+
+	"github.com/gavel-mcp/gavel/internal/cli"
+	"github.com/gavel-mcp/gavel/internal/term"
 )
 
 // mcpClient describes how an MCP client is configured, and what its user types.
 type mcpClient struct {
 	file    string // in the folder
 	after   string // what to do with the file; "" if the client reads it there
-	start   string // how the client is started in the folder
+	start   string // how the client is started
 	prompt  string // how its user calls the prompt follow-workflow; %s is the workflow
 	servers string // the member of the file that lists servers; "" for TOML
 	kind    string // the transport's name, where the client wants one
@@ -101,6 +107,62 @@ func (c mcpClient) add(text []byte, program string, args []string) ([]byte, erro
 		return nil, err
 	}
 	return v.Pack(), nil
+}
+
+// describe says what the client's file is for.
+func (c mcpClient) describe(name string) string {
+	about := "how " + name + " starts gavel"
+	if c.after != "" {
+		about += ": " + c.after
+	}
+	return about
+}
+
+// clientEdit is the change of a client's file.
+type clientEdit struct {
+	client        mcpClient
+	path          string
+	before, after []byte // before is nil if there is no file; after is nil if gavel cannot edit the file
+}
+
+// isDone reports whether nothing changes.
+func (e clientEdit) isDone() bool { return e.after == nil || bytes.Equal(e.before, e.after) }
+
+// edit reads the client's file in a folder and adds gavel as a server. It writes nothing.
+func (c mcpClient) edit(folder, program string, args []string) (e clientEdit, err error) {
+	e = clientEdit{client: c, path: filepath.Join(folder, filepath.FromSlash(c.file))}
+	e.before, err = os.ReadFile(e.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		e.before, e.after = nil, []byte(c.Text(program, args))
+		return e, nil
+	case err != nil:
+		return e, term.UsageErrorf("", "nothing was written: cannot read %s: %w", c.file, err)
+	case c.servers == "":
+		return e, nil
+	}
+	if e.after, err = c.add(e.before, program, args); err != nil {
+		return e, term.UsageErrorf("fix the file, or move it away", "nothing was written: %s cannot be read: %w", c.file, err)
+	}
+	return e, nil
+}
+
+// replaceAll writes the edited files: all of them, or none.
+func replaceAll(edits []clientEdit) error {
+	for i, e := range edits {
+		if e.isDone() {
+			continue
+		}
+		if err := cli.ReplaceFile(e.path, e.before, e.after); err != nil {
+			for _, done := range edits[:i] {
+				if !done.isDone() {
+					err = errors.Join(err, cli.ReplaceFile(done.path, done.after, done.before))
+				}
+			}
+			return err
+		}
+	}
+	return nil
 }
 
 // indentOf returns the white space before the members of a file's root.
