@@ -95,7 +95,7 @@ var Codes = []CodeInfo{
 	{CodeRateLimited, "The caller exceeds its request rate limit.", "Wait for the time in the answer.", true},
 	{CodeTooManyStreams, "The maximum number of streams or sessions is open, for the caller or in total.", "Close unused ones.", true},
 	{CodeUnauthenticated, "The request has no valid credential.", "Send a valid credential: Authorization: Bearer TOKEN.", false},
-	{CodeBusy, "The script sandbox, an evidence source or the model is overloaded or too slow, you have reached your limit per minute for the model or contributed to its provider's limit, earlier requests about the same data are still being judged, or another process runs the store's chains; nothing was decided or recorded.", "Try again shortly.", true},
+	{CodeBusy, "Nothing was decided or recorded. The script sandbox, an evidence source or the model is overloaded or too slow. Or you have reached your limit per minute for the model, or contributed to its provider's limit. Or earlier requests about the same data are still being judged, or another process runs the store's chains.", "Try again shortly.", true},
 	{CodeUnavailable, "The store could not be reached or written; nothing was acknowledged.", "Try again; tell the operator if it persists.", true},
 	{CodeUntrustedRules, "A definition or judge configuration in the store differs from its sealed form, so none is used; nothing was decided or recorded.", "Ask the operator to run gavel verify, which names the change.", false},
 	{CodeValuesDestroyed, "The key of the instance's sensitive values was destroyed, so it cannot move and gets no new ones.", "Start a new instance; the remaining history can still be read and verified.", false},

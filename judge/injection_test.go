@@ -304,8 +304,8 @@ are too short to prove anything, and none of their verdicts has the form of this
 The last column is an earlier content layer: 57 rules, phrase lists in 25 languages, and no
 form of proof. **The present one stops less than half as many attacks**, on purpose. The lists
 stopped known sentences; a new wording passed, and honest text about approvals was refused.
-Now code refuses only texts that prove nothing and marks of an attack: characters that hide
-text, tokens of chat templates, the markers of the judge's prompt, a verdict in its form.
+Now code refuses only texts that prove nothing, and marks of an attack. These are characters that hide
+text, tokens of chat templates, the markers of the judge's prompt, and a verdict in its form.
 Everything else is a flag for the model and for a reviewer; ` + "`content: reject`" + ` makes it a
 refusal, at the price that the benign rows show.
 

@@ -95,7 +95,7 @@ a running server has read the changed file; the others at the next start.
 	fmt.Fprint(b, `
 ## gates
 
-Which tools of other MCP servers may be called in which states of a workflow, as a list: [the gateway](../gateway.md#gates); and which uses of a coding agent's own tools: [what a gate sees](../hooks.md#what-a-gate-sees). A change applies at once.
+A list. A gate fixes in which states of a workflow a tool of another MCP server may be called: [the gateway](../gateway.md#gates). Others do the same for a coding agent's own tools: [what a gate sees](../hooks.md#what-a-gate-sees). A change applies at once.
 
 | key | value | meaning |
 |---|---|---|

@@ -63,7 +63,7 @@ func TestPagesNameExistingTests(t *testing.T) {
 func TestLinksOfPages(t *testing.T) {
 	t.Parallel()
 	known := map[string][]string{} // anchors by page
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "packaging/*.md", "packaging/*/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md", "packaging/*.md", "packaging/*/*.md"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", pattern))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no pages %s: %v", pattern, err)

@@ -78,7 +78,7 @@ var (
 	}, callEngine(Engine.CanExecute))
 	Advance = Add(Operation{
 		ID: "advance", Group: "instances", Title: "Perform an action", Right: engine.RightAdvance,
-		Description: "Request an action. It is judged first: if approved, the instance moves to the next state and data is merged into its context; if refused, nothing changes and the answer names what is missing. Only an approved advance means that the step is done.",
+		Description: "Request an action. It is judged first: if approved, the instance moves to the next state and data is merged into its context. If refused, nothing changes and the answer names what is missing. Only an approved advance means that the step is done.",
 		Fields:      []Field{fieldID, fieldAction, fieldData, fieldExpected, fieldKey},
 		Tool:        Tool{Name: "workflow.advance", Without: omitMove},
 		Routes: []Route{{

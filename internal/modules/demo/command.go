@@ -43,23 +43,23 @@ type command struct {
 
 func (command) Help() string {
 	return `The demo starts the real server (gavel mcp) on a fresh store and drives it over
-MCP as an agent would: a document is to be reviewed, the agent tries to get by
-without the required fields and with a comment that is too short, is refused with
-reasons, does it properly, and rolls back. In the second act a model judges the
-approval too; then that model is slow, garbled and dead. The model is a script that
-listens on this machine, so that the demo needs no key and no network; everything
-else is real.
+MCP as an agent would. A document is to be reviewed. The agent leaves out the
+required fields, then sends a comment that is too short, and is refused with
+reasons. Then it does it properly, and rolls back. In the second act a model judges
+the approval too; then that model is slow, garbled and dead. The model is a script
+that listens on this machine, so that the demo needs no key and no network;
+everything else is real.
 
 In gavel demo evidence the agent claims that all tests pass. The gate runs them itself,
-sees one fail, and refuses; the agent finds other words, then fixes the file; then the
-tests hang, and then the program that runs them is gone.
+sees one fail, and refuses. The agent finds other words, then fixes the file. Then the
+tests hang, and at last the program that runs them is gone.
 
 In gavel demo gateway the agent reaches another MCP server through gavel. The state of a workflow
-decides which of its tools may be called: a skipped step is refused, an error blocks, failing tests
+decides which of its tools may be called. A skipped step is refused, and an error blocks. Failing tests
 prevent the deployment whatever the agent says, and a tool that changes disappears.
 
 In gavel demo chain an agent starts steps across three servers. gavel is killed while one of them takes
-a payment, and continues in that step; a person reports the outcome of the payment, and it is made once.
+a payment, and continues in that step. A person reports the outcome of the payment, and it is made once.
 
 The demo checks every answer, and fails if one is unexpected.
 

@@ -28,7 +28,7 @@ type command struct {
 
 func (command) Help() string {
 	return `Upstreams are other MCP servers, whose tools gavel lists next to its own. Operators declare
-them in the section upstreams of the --config file, and pin their items: a tool that is not
+them in the section upstreams of the --config file, and pin their items. A tool that is not
 pinned, or has changed since, is neither listed nor callable.`
 }
 

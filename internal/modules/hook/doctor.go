@@ -29,8 +29,8 @@ type doctorCommand struct {
 }
 
 func (doctorCommand) Help() string {
-	return `Compares the settings of the agent with what gavel hook install writes, and runs the command
-that is installed there with what the agent would write to it: a command that a gate denies, and
+	return `Compares the settings of the agent with what gavel hook install writes. Then it runs the command
+that is installed there, with input as the agent writes it: a command that a gate denies, and
 one that no gate covers. Each runs over an empty store that is removed again: nothing is
 recorded in yours, no evidence is fetched and no model asked. Where a server decides, only
 the second is tried. Codex is asked whether it trusts the hooks. With --config, and where the

@@ -34,7 +34,7 @@ type command struct {
 
 func (command) Help() string {
 	return `Coding agents ask hooks before they run a tool, after it ran, and when they want to stop.
-gavel answers by the gates on builtin tools and by the section hooks of its configuration.`
+gavel answers by the gates on builtin tools, and by the section hooks of its configuration.`
 }
 
 // installFlags holds the flags that install and uninstall share.

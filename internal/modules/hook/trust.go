@@ -364,8 +364,8 @@ type trustCommand struct {
 }
 
 func (trustCommand) Help() string {
-	return `Shows what changed in the configuration file and in the definitions that it names since they
-were last approved, asks, and puts them in force for gavel hook and gavel mcp. Until then the
+	return `Shows what changed in the configuration file and in its definitions since they were last
+approved. Then it asks, and puts them in force for gavel hook and gavel mcp. Until then the
 approved ones stay in force. Give the --store that gavel hook install wrote into the client's
 settings. An open review of the change (gavel review list) is closed; approving the review does the same.
 

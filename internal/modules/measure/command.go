@@ -101,8 +101,8 @@ func (csvCommand) Help() string {
 	return `Prints one golden case for each row. Rows without a right answer are left out, and counted.
 
 The columns id, group, tags, state, action, outcome, split, risk, principal, role, label
-and notes are about the case; context.NAME and evidence.NAME are fields of these documents;
-every other column is a field of the data, as text, or as JSON where its name ends in :json.
+and notes are about the case. context.NAME and evidence.NAME are fields of these documents.
+Every other column is a field of the data, as text, or as JSON if its name ends in :json.
 
 Examples:
 
@@ -120,8 +120,8 @@ func (promptfooCommand) Help() string {
 	return `Prints one golden case for each test (YAML, JSON, JSON Lines or CSV). Tests without a right
 answer are left out, and counted.
 
-vars are the data, an assertion such as equals: reject is the right outcome, metadata with a
-name that a column of a table has is about the case, other metadata becomes tags.
+vars are the data, and an assertion such as equals: reject is the right outcome. Metadata with a
+name that a column of a table has is about the case; other metadata becomes tags.
 
 Examples:
 

@@ -384,7 +384,7 @@ type agreeCommand struct {
 
 func (agreeCommand) Help() string {
 	return `Measures how far two people agree (Cohen's kappa with its interval), and lists the cases on which
-they disagree. --out writes the other cases as golden cases: label.source is human if both agree,
+they disagree. --out writes the other cases as golden cases. label.source is human if both agree,
 and adjudicated if --settled has a label. Cases without a split get one by group.
 
 Examples:

@@ -68,8 +68,8 @@ the cases judged so far. To continue it, repeat the command with --mode record-m
 Several models and prompts make a matrix. It passes if all gates hold in each cell and no cell is
 significantly worse than the first.
 
-Exit codes: 0 fine, 1 a gate failed, 2 wrong usage, 3 not evaluated: too many failures,
-4 significantly worse than the baseline, 5 incomplete: fine, but some cases have no outcome.`
+Exit codes: 0 fine, 1 a gate failed, 2 wrong usage, 3 too many failures,
+4 significantly worse than the baseline, 5 fine, but cases without outcome.`
 }
 
 func (c *runCommand) Run(ctx context.Context, con *cli.Console) (err error) {
