@@ -170,6 +170,10 @@ golden: ## Write the golden files and generated pages anew; read the diff
 .PHONY: docs
 docs: golden ## Generated pages are golden files
 
+.PHONY: site
+site: ## Write the pages as a site to .tmp/site/html, and check it in a browser (Python, Node and npm)
+	.ci/run site
+
 .PHONY: tidy
 tidy: ## Tidy go.mod
 	$(GO) mod tidy
