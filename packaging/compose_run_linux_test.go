@@ -136,7 +136,6 @@ type container struct {
 
 	name    string
 	address string
-	script  string
 	env     []string
 	cmd     *exec.Cmd
 	logFile string
@@ -532,10 +531,13 @@ func (c *client) ask(token, method, route, body string, headers ...string) (stri
 func (c *client) works(token string) {
 	c.t.Helper()
 	stream, err := c.do(c.token, http.MethodGet, "/v1/events", "", "Accept", "text/event-stream")
-	if err != nil || stream.StatusCode != http.StatusOK {
-		c.t.Fatalf("events: %v, %v", stream, err)
+	if err != nil {
+		c.t.Fatal(err)
 	}
 	defer stream.Body.Close()
+	if stream.StatusCode != http.StatusOK {
+		c.t.Fatalf("events: %s", stream.Status)
+	}
 	lines := make(chan string, 100)
 	go func() {
 		defer close(lines)

@@ -86,6 +86,10 @@ func TestReloadOfDefinitions(t *testing.T) {
 		status, ready := s.ask("", http.MethodGet, "/readyz", "")
 		return status == http.StatusOK && strings.Contains(fmt.Sprint(ready), "name:definitions ok:false")
 	})
+	s.until("the metrics say so too", func() bool {
+		_, text := s.figures(s.owner)
+		return strings.Contains(text, `gavel_health{part="definitions"} 0`) && strings.Contains(text, `gavel_health{part="store"} 1`)
+	})
 	if got := s.move(s.begin(s.agent, "guarded")); got != "approve" {
 		t.Errorf("after a refused file: %s", got)
 	}

@@ -18,6 +18,7 @@ type Meter struct {
 	sys      *System
 	sessions atomic.Pointer[func() int]
 	Listener atomic.Pointer[listen.Server]     // nil until it listens
+	Health   atomic.Pointer[telemetry.Health]  // nil until it serves
 	Services atomic.Pointer[[]*module.Service] // nil until they are open
 }
 
@@ -32,6 +33,7 @@ func (m *Meter) count(with SystemOptions) {
 		Store:         func() store.Stats { return StoreStats(m.sys.Store) },
 		Streams:       func() int { return (*m.sessions.Load())() },
 		Listener:      m.listenerStats,
+		Health:        m.partReports,
 		Modules:       m.writeServiceMetrics,
 		ValuesRefused: func() int64 { return m.sys.Engine.Values().Refused() },
 		StreamLag: func() (int64, time.Duration) {
@@ -50,6 +52,14 @@ func (m *Meter) count(with SystemOptions) {
 
 // SetHeld sets the function that counts open streams.
 func (m *Meter) SetHeld(held func() int) { m.sessions.Store(&held) }
+
+func (m *Meter) partReports() []telemetry.PartReport {
+	health := m.Health.Load()
+	if health == nil {
+		return nil
+	}
+	return health.Parts(context.Background()) // it has a time limit of its own
+}
 
 func (m *Meter) listenerStats() telemetry.ListenerStats {
 	server := m.Listener.Load()

@@ -93,6 +93,9 @@ func (h *Health) Ready(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, code, rep)
 }
 
+// Parts returns the parts as Ready lists them.
+func (h *Health) Parts(ctx context.Context) []PartReport { return h.check(ctx).Parts }
+
 func (h *Health) check(ctx context.Context) Report {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -44,6 +44,8 @@ type Sources struct {
 	Modules func(MetricFunc)
 	// Canaries returns the results of known cases put to the judge, or false if there are none.
 	Canaries func() (CanaryStats, bool)
+	// Health returns the parts of the server that /readyz lists.
+	Health func() []PartReport
 	// Listener returns the listener's connections and waiting requests, and how many it closed or refused.
 	Listener func() ListenerStats
 }

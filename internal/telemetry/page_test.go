@@ -64,6 +64,7 @@ func everything() *telemetry.Metrics {
 		Model: func() llm.Stats {
 			return llm.Stats{Errors: map[llm.Class]int{"timeout": 1}, Models: []llm.ModelStats{{Name: "m", Breaker: "closed"}}}
 		},
+		Health:        func() []telemetry.PartReport { return []telemetry.PartReport{{Name: "store", OK: true}} },
 		Sandbox:       func() script.Stats { return script.Stats{} },
 		Store:         func() store.Stats { return store.Stats{Failures: map[string]uint64{"disk_full": 1}} },
 		Reviews:       func() (telemetry.ReviewStats, bool) { return telemetry.ReviewStats{}, true },

@@ -38,6 +38,11 @@ func (p pulled) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(prometheus.NewDesc(namespace+name, help, names, nil), kind, value, values...)
 	}
 	tell("build_info", "Always 1, with the version of the program.", Gauge, 1, "version", p.version)
+	if from.Health != nil {
+		for _, part := range from.Health() {
+			tell("health", "1 while the part works, as /readyz reports.", Gauge, boolValue(part.OK), "part", part.Name)
+		}
+	}
 	if from.Model != nil {
 		writeModel(tell, from.Model())
 	}

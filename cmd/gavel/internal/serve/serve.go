@@ -85,6 +85,7 @@ func (c *Command) serve(ctx context.Context, con *cli.Console, sys *cli.System) 
 		return err
 	}
 	r := &routes{sys: sys, log: con.Log, flags: c, health: NewHealth(con.Log, sys, watch.FindTrouble), extra: sys.Extensions().Routes()}
+	sys.Meter.Health.Store(r.health)
 	cfg := c.listenFlags.config(con.Log)
 	cfg.Handler, cfg.OnDrain, cfg.Unlimited, cfg.Wrap = sys.Meter.Metrics.Instrument(r), r.drain, healthPaths, r.extra.Form
 	server, err := listen.New(ctx, cfg)
