@@ -530,7 +530,7 @@ func (c *client) ask(token, method, route, body string, headers ...string) (stri
 // works makes one move over REST, which an event stream shows at once, and one over MCP in a session.
 func (c *client) works(token string) {
 	c.t.Helper()
-	stream, err := c.do(c.token, http.MethodGet, "/v1/events", "", "Accept", "text/event-stream")
+	stream, err := c.do(c.token, http.MethodGet, "/v1/events", "", "Accept", "text/event-stream") //nolint:bodyclose // it is closed below
 	if err != nil {
 		c.t.Fatal(err)
 	}
