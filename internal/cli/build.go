@@ -1,13 +1,18 @@
 package cli
 
 import (
+	"cmp"
 	"runtime"
 	"runtime/debug"
 )
 
+// The linker of a release sets these (.goreleaser.yaml, Dockerfile): what the toolchain finds out by itself lacks the
+// version of a snapshot, and everything where there is no git.
+var version, commit, date string
+
 // Build is the version of the program.
 type Build struct {
-	Version  string `json:"version"`            // of the module; "(devel)" outside a release
+	Version  string `json:"version"`            // of the release, or else of the module; "(devel)" outside both
 	Revision string `json:"revision,omitempty"` // of version control
 	Time     string `json:"time,omitempty"`     // of the revision, RFC 3339
 	Modified bool   `json:"modified,omitempty"` // whether the tree had changes
@@ -15,16 +20,19 @@ type Build struct {
 	Platform string `json:"platform"`
 }
 
-// ReadBuild reads the version from the program's build information.
+// ReadBuild reads the version that a release was stamped with, or else the program's build information.
 func ReadBuild() Build {
-	b := Build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
+	b := Build{Version: "(devel)"}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		b = readInfo(info)
 	}
-	if info.Main.Version != "" {
-		b.Version = info.Main.Version
-	}
+	b.Version, b.Revision, b.Time = cmp.Or(version, b.Version), cmp.Or(commit, b.Revision), cmp.Or(date, b.Time)
+	b.Go, b.Platform = runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH
+	return b
+}
+
+func readInfo(info *debug.BuildInfo) Build {
+	b := Build{Version: cmp.Or(info.Main.Version, "(devel)")}
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
