@@ -2,7 +2,9 @@
 #
 #   docker build -t gavel .
 #
-# A release gives the builder by digest: --build-arg GO_IMAGE=golang:1.26.8-bookworm@sha256:...
+# make release-snapshot makes the same image without a daemon, for two platforms, with an SBOM (packaging/release.mk).
+#
+# A release gives the builder by digest (--build-arg GO_IMAGE=golang:1.26.8-bookworm@sha256:...), and VERSION, COMMIT and DATE.
 ARG GO_IMAGE=golang:1.26.8-bookworm
 
 FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS build
@@ -10,15 +12,23 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-ARG TARGETOS TARGETARCH
-RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} GOTOOLCHAIN=local \
-      go build -trimpath -buildvcs=false -ldflags '-s -w' -o /out/gavel ./cmd/gavel \
+# The licences of everything that is linked.
+RUN go mod vendor -o /out/licenses \
+ && find /out/licenses -type f -not -iname '*licen[cs]e*' -not -iname 'copying*' -not -iname 'notice*' -not -iname 'patents*' -delete \
+ && find /out/licenses -type f -name '*.go' -delete && find /out/licenses -type d -empty -delete \
+ && install -D -m 644 "$(go env GOROOT)/LICENSE" /out/licenses/go/LICENSE
+ARG TARGETOS TARGETARCH VERSION COMMIT DATE
+RUN module=$(go list -m) \
+ && CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} GOTOOLCHAIN=local go build -trimpath -buildvcs=false -o /out/gavel -ldflags \
+      "-s -w -X ${module}/internal/cli.version=${VERSION} -X ${module}/internal/cli.commit=${COMMIT} -X ${module}/internal/cli.date=${DATE}" \
+      ./cmd/gavel \
  && mkdir /out/data /out/tmp
 
 FROM scratch
 # For models, issuers and evidence over HTTPS.
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /src/LICENSE /LICENSE
+COPY --from=build /out/licenses /licenses
 COPY --from=build /out/gavel /gavel
 COPY --from=build --chown=65532:65532 --chmod=0700 /out/data /data
 COPY --from=build --chown=65532:65532 --chmod=0700 /out/tmp /tmp

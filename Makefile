@@ -182,6 +182,8 @@ tidy: ## Tidy go.mod
 ci: ## Everything, as the machine does it
 	.ci/run
 
+include packaging/release.mk
+
 .PHONY: clean
 clean: ## Remove what was built, but not the tools
 	rm -rf gavel coverage.out .tmp/clients .tmp/gavel .tmp/logs
