@@ -11,7 +11,7 @@
 // where it fits, and gavel-mcp names them as optional dependencies: the layout of a
 // release. Prints the tarballs, the main one last.
 import { execFileSync } from 'node:child_process';
-import { chmodSync, copyFileSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -68,6 +68,9 @@ function pack(name, manifest, fill) {
   copyFileSync(path.join(here, '..', '..', 'LICENSE'), path.join(dir, 'LICENSE'));
   copyFileSync(path.join(here, 'README.md'), path.join(dir, 'README.md'));
   fill(dir);
+  for (const file of readdirSync(dir, { recursive: true }).map((name) => path.join(dir, name))) { // whatever the umask is here
+    chmodSync(file, statSync(file).mode & 0o100 ? 0o755 : 0o644);
+  }
   const args = ['pack', '--ignore-scripts', '--loglevel=error', '--pack-destination', path.resolve(values.out)];
   const out = execFileSync('npm', args, { cwd: dir, encoding: 'utf8', shell: process.platform === 'win32' });
   console.log(path.join(path.resolve(values.out), out.trim().split('\n').pop()));
