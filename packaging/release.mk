@@ -51,7 +51,7 @@ for arch in amd64 arm64; do \
   install -D -m 755 dist/gavel_linux_$$arch*/gavel $$root/gavel; \
   install -D -m 644 LICENSE $$root/LICENSE; \
   install -D -m 644 "$(CERTIFICATES)" $$root/etc/ssl/certs/ca-certificates.crt; \
-  cp -r .tmp/licenses $$root/licenses; chmod 755 $$root $$root/etc $$root/etc/ssl $$root/etc/ssl/certs; \
+  cp -r .tmp/licenses $$root/licenses; chmod -R u=rwX,go=rX $$root; \
   install -d -m 700 $$root/data $$root/tmp; \
   as='--sort=name --format=ustar --numeric-owner'; \
   tar -C $$root $$as --mtime="$$date" --owner=0 --group=0 --exclude=./data --exclude=./tmp -cf .tmp/image.tar .; \
