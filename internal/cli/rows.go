@@ -23,7 +23,7 @@ func DecisionRows(decisions []engine.HistoryEntry) [][]string {
 		}
 		rows = append(rows, []string{
 			fmt.Sprint(d.Seq), FormatAction(d), term.OrNone(d.From), term.OrNone(to), string(d.Outcome), string(d.DecidedBy),
-			judge.FormatConfidence(d.Confidence), string(d.Assurance), term.Truncate(FormatReason(d), 60),
+			judge.FormatConfidence(d.Confidence), string(d.Assurance), term.Truncate(FormatReason(d), 100),
 		})
 	}
 	return rows
@@ -48,6 +48,13 @@ func FormatAction(d engine.HistoryEntry) string {
 func FormatReason(d engine.HistoryEntry) string {
 	if len(d.Violations) > 0 {
 		return strings.Join(d.Violations, "; ")
+	}
+	if d.Reasoning == "" { // over MCP, a refusal has only its findings
+		var all []string
+		for _, f := range d.Findings {
+			all = append(all, f.Message)
+		}
+		return strings.Join(all, "; ")
 	}
 	return d.Reasoning
 }

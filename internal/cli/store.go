@@ -152,7 +152,7 @@ func (f StoreFlag) FindStore(log *slog.Logger, create bool, found func(*slog.Log
 				return path, nil
 			}
 		}
-		return "", term.UsageErrorf("give one with --store, or start a server first: gavel mcp", "there is no store at %s", local)
+		return "", term.UsageErrorf("start your MCP client here, or give another store with --store or --config", "nothing has been recorded yet: there is no store at %s", local)
 	}
 	if IsFile(local) {
 		return local, nil

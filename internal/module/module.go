@@ -57,7 +57,8 @@ type Module struct {
 	Guard func(args []string) Guard
 	// Approved finds the approval that applies to a command; see FindApproval.
 	Approved func(ctx context.Context, command string, flag func(name string) string) (Approval, error)
-	// NextStep returns the command that sets up a coding agent for a configuration file; "" if there is none.
+	// NextStep returns the command that sets up a coding agent for a configuration file, to be run in its folder; "" if
+	// there is none.
 	NextStep func(client, config string) string
 }
 

@@ -73,7 +73,7 @@ func (c *doctorCommand) Run(ctx context.Context, con *cli.Console) error {
 	if err := findConfig(&c.StoreFlag); err != nil {
 		return err
 	}
-	project, err := projectFolder()
+	project, err := projectFolder(".")
 	if err != nil {
 		return err
 	}

@@ -122,6 +122,11 @@ func (c *installCommand) Run(ctx context.Context, con *cli.Console) (err error) 
 	if changed {
 		con.Out.Text(cli.ShowDiff(path, before, after))
 	}
+	if c.Server == "" {
+		if read, err := readRules(c.Config); err == nil && read.IsIdle() {
+			con.Err.Printf("%s has no gate on a builtin tool and no hooks.finish, so these hooks decide nothing; gavel init --template bugfix writes some\n", c.Config)
+		}
+	}
 	if rules != nil && rules.isChanged() {
 		if err := rules.print(ctx, con); err != nil {
 			return err
@@ -169,7 +174,7 @@ func (c *installCommand) makeToken(ctx context.Context, con *cli.Console) (undo 
 
 // newToken describes the token of a client's hooks in a scope. It creates nothing.
 func newToken(f installFlags, scope agent.Scope, server string) (t hooksToken, err error) {
-	folder, err := projectFolder()
+	folder, err := projectFolder(".")
 	if scope == agent.ScopeUser {
 		folder, err = os.UserHomeDir()
 	}
@@ -309,15 +314,24 @@ func (c *uninstallCommand) forget(ctx context.Context, con *cli.Console, path st
 	return errors.Join(cli.EngineFailure(err), sys.Close())
 }
 
-// findConfig fills in unset flags: the project's gavel.yaml as the configuration, and the store that it names.
+// findConfig fills in unset flags: the gavel.yaml of this folder or of the next one up to the project's as the
+// configuration, and the store that it names.
 func findConfig(f *cli.StoreFlag) error {
-	project, err := projectFolder()
+	project, err := projectFolder(".")
 	if err != nil {
 		return err
 	}
-	if file := filepath.Join(project, "gavel.yaml"); f.Config == "" {
+	here, err := os.Getwd()
+	if err != nil {
+		return term.UnknownErrorf("", "cannot find the folder: %w", err)
+	}
+	for dir := here; f.Config == ""; dir = filepath.Dir(dir) {
+		file := filepath.Join(dir, "gavel.yaml")
 		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
 			f.Config = file
+		}
+		if dir == project || dir == filepath.Dir(dir) {
+			break
 		}
 	}
 	if file, err := config.Load(f.Config); err == nil && f.Store == "" {
@@ -332,7 +346,7 @@ func readSettings(client string, scope agent.Scope) (path string, text []byte, e
 	if err != nil && scope == agent.ScopeUser {
 		return "", nil, term.UsageErrorf("", "cannot find your settings: %w", err)
 	}
-	project, err := projectFolder()
+	project, err := projectFolder(".")
 	if err != nil {
 		return "", nil, err
 	}
@@ -343,10 +357,9 @@ func readSettings(client string, scope agent.Scope) (path string, text []byte, e
 	return path, text, nil
 }
 
-// projectFolder returns the nearest folder with .git, from the working directory upwards, or else the working
-// directory.
-func projectFolder() (string, error) {
-	here, err := os.Getwd()
+// projectFolder returns the nearest folder with .git, from a folder upwards, or else the folder.
+func projectFolder(from string) (string, error) {
+	here, err := filepath.Abs(from)
 	if err != nil {
 		return "", term.UnknownErrorf("", "cannot find the folder: %w", err)
 	}

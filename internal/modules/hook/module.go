@@ -9,6 +9,7 @@ package hook
 
 import (
 	_ "embed"
+	"path/filepath"
 	"slices"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -62,10 +63,14 @@ func readRule(file *config.File) (check func(*workflow.Definition) error, err er
 	return hooks.CheckDefinition, err
 }
 
-// nextStep returns the command that installs a client's hooks; "" if gavel cannot install hooks for the client.
+// nextStep returns the command that installs a client's hooks, to be run in the folder of the configuration; "" if gavel
+// cannot install hooks for the client.
 func nextStep(client, config string) string {
 	if !slices.Contains(agent.InstallClients(), client) {
 		return ""
 	}
-	return "gavel hook install " + client + " --config " + config
+	if project, err := projectFolder(filepath.Dir(config)); err == nil && project == filepath.Dir(config) {
+		return "gavel hook install " + client
+	}
+	return "gavel hook install " + client + " --config " + filepath.Base(config)
 }

@@ -410,7 +410,7 @@ func (c *trustCommand) Run(ctx context.Context, con *cli.Console) error {
 // setStore sets the project's default store if no flag names one, and makes the path of a store file absolute.
 func setStore(f *cli.StoreFlag) (err error) {
 	if f.Store == "" {
-		project, err := projectFolder()
+		project, err := projectFolder(".")
 		if err != nil {
 			return err
 		}

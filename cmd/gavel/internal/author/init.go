@@ -1,6 +1,7 @@
 package author
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/cli"
+	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -19,9 +21,11 @@ import (
 // InitCommand creates a workflow with its tests and settings.
 type InitCommand struct {
 	Folder   string `arg:"" optional:"" default:"." name:"folder" help:"The folder to write to. It is created if missing."`
-	Template string `name:"template" default:"document-review" placeholder:"NAME" help:"The workflow to start from: document-review (the default), answer, bugfix, release or careful-ops."`
+	Template string `name:"template" default:"" placeholder:"NAME" help:"The workflow to start from: document-review (the default), answer, bugfix, release or careful-ops."`
 	Client   string `name:"client" enum:",claude-code,claude-desktop,cursor,vscode,windsurf,codex" default:"" placeholder:"NAME" help:"The MCP client to configure: claude-code, claude-desktop, cursor, vscode, windsurf or codex. Default: those with a configuration in the folder, or else claude-code."`
 }
+
+const defaultTemplate = "document-review"
 
 // InitSettings is the content of gavel.yaml. Its paths are relative to its folder, wherever the client starts gavel.
 const InitSettings = `# The settings of gavel. gavel config check gavel.yaml checks them, gavel config print --config gavel.yaml shows all.
@@ -38,6 +42,10 @@ func (c *InitCommand) Run(ctx context.Context, con *cli.Console) error {
 	if err != nil {
 		return term.UsageErrorf("", "cannot find the folder %s: %w", c.Folder, err)
 	}
+	if c.Template == "" && c.Client != "" && isSetUp(folder) {
+		return c.addClient(con, folder)
+	}
+	c.Template = cmp.Or(c.Template, defaultTemplate)
 	files, err := readTemplate(c.Template, findProject(folder))
 	if err != nil {
 		return err
@@ -83,22 +91,51 @@ func (c *InitCommand) Run(ctx context.Context, con *cli.Console) error {
 	}
 	con.Out.Table(rows)
 	for _, e := range edits {
-		switch {
-		case e.after == nil:
-			con.Out.Printf("\n%s already exists; add this to it:\n", e.client.file)
-			con.Out.Text(e.client.Text(program, args))
-		case e.isDone():
-			con.Out.Printf("\n%s already has a server named gavel; it was not changed\n", e.client.file)
-		default:
-			con.Out.Printf("\n%s was changed:\n", e.client.file)
-			con.Out.Text(cli.ShowDiff(e.client.file, e.before, e.after))
-		}
+		e.print(con, program, args)
 	}
 	if err := warnWithoutModel(ctx, con, filepath.Join(folder, "flows", c.Template+".yaml")); err != nil {
 		return err
 	}
 	c.printSteps(con, folder, clients[0], hooks)
 	return nil
+}
+
+// isSetUp reports whether gavel init has written its settings into a folder.
+func isSetUp(folder string) bool {
+	file, err := config.Load(filepath.Join(folder, SettingsFile))
+	if err != nil {
+		return false
+	}
+	_, definitions := cli.ListPlaces(file)
+	return len(definitions) > 0
+}
+
+// addClient configures another client for a folder that is set up.
+func (c *InitCommand) addClient(con *cli.Console, folder string) error {
+	program, err := os.Executable()
+	if err != nil {
+		return term.UnknownErrorf("", "cannot find the gavel program: %w", err)
+	}
+	client, args := MCPClients()[c.Client], []string{"mcp", "--config", filepath.Join(folder, SettingsFile)}
+	if err := checkFolder(folder, []newFile{{path: client.file}}, 0); err != nil {
+		return err
+	}
+	e, err := client.edit(folder, program, args)
+	switch {
+	case err != nil:
+		return err
+	case e.before == nil:
+		if err := writeNewFiles(folder, []newFile{{path: client.file, text: string(e.after)}}, func() error { return nil }); err != nil {
+			return err
+		}
+		con.Out.Table([][]string{{client.file, client.describe(c.Client)}})
+		return nil
+	}
+	err = replaceAll([]clientEdit{e})
+	if err == nil {
+		e.print(con, program, args)
+	}
+	return err
 }
 
 // findClients returns the clients to configure: --client, or those that have a configuration in the folder.
@@ -132,7 +169,7 @@ var refusals = map[string][2]string{
 func (c *InitCommand) printSteps(con *cli.Console, folder, client string, hooks bool) {
 	to, say, install := MCPClients()[client], refusals[c.Template], ""
 	if hooks {
-		install = module.NextStep(client, SettingsFile)
+		install = module.NextStep(client, filepath.Join(folder, SettingsFile))
 	}
 	if say[0] == "" || install == "" {
 		say[0] = fmt.Sprintf(to.prompt, c.Template)
@@ -199,7 +236,7 @@ func checkFolder(folder string, files []newFile, first int) error {
 		}
 	}
 	if len(there) > 0 {
-		return term.UsageErrorf("choose another folder, or move the files away", "nothing was written: %s already in %s", isOrAre(there), folder)
+		return term.UsageErrorf("choose another folder, or move the files away; for another client in this folder: gavel init --client NAME", "nothing was written: %s already in %s", isOrAre(there), folder)
 	}
 	return nil
 }

@@ -27,6 +27,7 @@ type mcpClient struct {
 	flags   []string
 	// alwaysLoad keeps the tools in the prompt of a client that otherwise defers tools until its model searches for them.
 	alwaysLoad bool
+	strict     bool // the client reads no comments in the file
 }
 
 const anyPrompt = "Follow the workflow %s with the tools of gavel."
@@ -37,7 +38,7 @@ func MCPClients() map[string]mcpClient {
 	return map[string]mcpClient{
 		"claude-code": {
 			file: ".mcp.json", start: "claude", prompt: "/mcp__gavel__follow-workflow %s", servers: "mcpServers", kind: "stdio",
-			flags: []string{"--toolset", "core", "--elicit"}, alwaysLoad: true,
+			flags: []string{"--toolset", "core", "--elicit"}, alwaysLoad: true, strict: true,
 		},
 		"cursor": {file: ".cursor/mcp.json", start: "Cursor", prompt: anyPrompt, servers: "mcpServers", flags: []string{"--elicit"}},
 		"vscode": {file: ".vscode/mcp.json", start: "VS Code", prompt: "/mcp.gavel.follow-workflow (type: %s)", servers: "servers", kind: "stdio", flags: []string{"--elicit"}},
@@ -87,7 +88,7 @@ func (c mcpClient) add(text []byte, program string, args []string) ([]byte, erro
 	}
 	v, err := hujson.Parse(text)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the place; the caller names the file
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "hujson: "))
 	}
 	root, ok := v.Value.(*hujson.Object)
 	if !ok {
@@ -127,6 +128,23 @@ type clientEdit struct {
 
 // isDone reports whether nothing changes.
 func (e clientEdit) isDone() bool { return e.after == nil || bytes.Equal(e.before, e.after) }
+
+// print tells what was done with the file.
+func (e clientEdit) print(con *cli.Console, program string, args []string) {
+	switch {
+	case e.after == nil:
+		con.Out.Printf("\n%s already exists; add this to it:\n", e.client.file)
+		con.Out.Text(e.client.Text(program, args))
+	case e.isDone():
+		con.Out.Printf("\n%s already has a server named gavel; it was not changed\n", e.client.file)
+	default:
+		con.Out.Printf("\n%s was changed:\n", e.client.file)
+		con.Out.Text(cli.ShowDiff(e.client.file, e.before, e.after))
+	}
+	if e.client.strict && e.after != nil && !json.Valid(e.after) {
+		con.Err.Printf("%s has comments or trailing commas, so %s may ignore it: remove them\n", e.client.file, e.client.start)
+	}
+}
 
 // edit reads the client's file in a folder and adds gavel as a server. It writes nothing.
 func (c mcpClient) edit(folder, program string, args []string) (e clientEdit, err error) {

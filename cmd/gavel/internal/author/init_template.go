@@ -48,16 +48,28 @@ var otherProject = project{"", nil, []string{"make", "test"}, []string{
 	"**/*_test.*", "**/test_*", "**/*.test.*", "**/*.spec.*", "**/testdata/**", "test/**", "tests/**", "Makefile", "**/.gitignore",
 }}
 
-// findProject returns the kind of project in a folder.
+// findProject returns the kind of project that a folder belongs to: that of the folder, or of the next one up to the
+// root of the repository.
 func findProject(folder string) project {
-	for _, p := range projects {
-		for _, marker := range p.markers {
-			if _, err := os.Stat(filepath.Join(folder, marker)); err == nil {
-				return p
-			}
+	top := folder
+	for dir := folder; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+			top = dir
+			break
 		}
 	}
-	return otherProject
+	for dir := folder; ; dir = filepath.Dir(dir) {
+		for _, p := range projects {
+			for _, marker := range p.markers {
+				if _, err := os.Stat(filepath.Join(dir, marker)); err == nil {
+					return p
+				}
+			}
+		}
+		if dir == top {
+			return otherProject
+		}
+	}
 }
 
 // settingTexts returns the project's command and patterns as they appear in settings.
@@ -94,6 +106,9 @@ func readTemplate(name string, p project) (files []newFile, err error) {
 			f = newFile{SettingsFile, p.fitSettings(f.text), "settings, and the gates on the agent's tools"}
 			if test := p.settingTexts()[0]; strings.Contains(f.text, test) {
 				f.about += "; tests are run with " + strings.Join(p.test, " ")
+				if p.name == "" {
+					f.about += ": change it there if yours differ"
+				}
 			}
 		case cli.IsTestFile(at):
 			f.about = "its tests: gavel test flows"

@@ -86,7 +86,7 @@ func (c *TryCommand) Run(ctx context.Context, con *cli.Console) error {
 	}
 	defer sys.Close()
 	if !cli.IsFile(c.File) {
-		return term.UsageErrorf("", "there is no file %s", c.File)
+		return term.UsageErrorf("name a definition's file, such as flows/document-review.yaml", "%s is not a file", c.File)
 	}
 	defined, bad, err := cli.DefineFile(ctx, con.Log, sys.Engine, c.File, cli.ReadDefinition, map[string]string{})
 	if err != nil {
@@ -251,7 +251,7 @@ func readMoveData(text string) (json.RawMessage, error) {
 	for text != "" {
 		m := fieldPattern.FindStringSubmatch(text)
 		if m == nil {
-			return nil, errors.New("expected field=value")
+			return nil, errors.New("expected field=value, with spaces in quotes: field=\"two words\"")
 		}
 		text = text[len(m[0]):]
 		name, _ := json.Marshal(m[1]) // strings always marshal

@@ -65,6 +65,9 @@ func (c *MCPCommand) Run(ctx context.Context, con *cli.Console) error {
 	if err != nil {
 		return err
 	}
+	if info, err := os.Stdin.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 && con.Err.IsTerminal() {
+		con.Err.Printf("waiting for an MCP client on standard input; gavel init configures one. Ctrl-D ends this.\n")
+	}
 	if err = c.serve(ctx, con, sys, principal); ctx.Err() != nil {
 		err = nil // stopped by a signal, perhaps during startup
 	}

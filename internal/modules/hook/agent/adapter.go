@@ -75,6 +75,7 @@ type responseTemplates struct {
 	deny       string  // before a tool; "" if the client only reads the exit code
 	canAsk     bool    // the client asks its user if "deny" is replaced by "ask"
 	hold       string  // at a stop; "" if the client can only warn its user
+	note       string  // at a stop that is allowed, a text for the client's user; "" if it shows none
 	fail       string  // if the event could not be decoded
 }
 
@@ -377,7 +378,9 @@ func (a *Adapter) Encode(e Event, answer Answer) Output {
 	form := a.responses.neutral
 	switch {
 	case answer.Verdict == Neutral, e.Phase == PhaseStart, e.Phase == PhaseAfter:
-		if text != "" && slices.Contains(a.responses.textPhases, e.Phase) && e.Hook != "PermissionDenied" { // PermissionDenied takes no text
+		if text != "" && e.Phase == PhaseStop && a.responses.note != "" {
+			form = a.responses.note
+		} else if text != "" && slices.Contains(a.responses.textPhases, e.Phase) && e.Hook != "PermissionDenied" { // PermissionDenied takes no text
 			form = a.responses.text
 		}
 	case e.Phase == PhaseBefore && answer.Verdict == Ask:

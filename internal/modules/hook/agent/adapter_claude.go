@@ -21,13 +21,14 @@ func claudeMembers(result, line string) members {
 	}
 }
 
-// claudeResponses returns the templates for Claude Code's format. They pass no text at a stop, because the client
-// would continue. In fail, "block" is an older form that every event with a decision accepts.
+// claudeResponses returns the templates for Claude Code's format. They pass the agent no text at a stop, because the
+// client would continue. In fail, "block" is an older form that every event with a decision accepts.
 func claudeResponses(asks bool) responseTemplates {
 	return responseTemplates{
 		text: `{"hookSpecificOutput":{"hookEventName":HOOK,"additionalContext":TEXT}}`, textPhases: []Phase{PhaseStart, PhaseBefore, PhaseAfter},
 		deny: `{"hookSpecificOutput":{"hookEventName":HOOK,"permissionDecision":"deny","permissionDecisionReason":TEXT}}`, canAsk: asks,
 		hold: `{"decision":"block","reason":TEXT}`,
+		note: `{"systemMessage":TEXT}`,
 		fail: `{"decision":"block","reason":TEXT}`,
 	}
 }

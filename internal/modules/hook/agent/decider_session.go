@@ -73,8 +73,11 @@ func (d *decision) decideStop(ctx context.Context) (Answer, error) {
 		return Answer{}, err
 	}
 	r, err := d.engine.Finish(ctx, d.principal, engine.FinishRequest{ID: at.ID, States: finish.States, Attempts: finish.Attempts, Session: d.Client + ":" + d.Session})
-	if err != nil || r.MayEnd {
+	if err != nil {
 		return Answer{}, err
+	}
+	if r.MayEnd {
+		return Answer{Context: describeEarlyEnd(r)}, nil
 	}
 	_, definition, err := d.engine.LoadDefinition(ctx, ruleReader, engine.RightRead, r.Workflow, r.Version)
 	if err != nil {
@@ -87,4 +90,16 @@ func (d *decision) decideStop(ctx context.Context) (Answer, error) {
 		}
 	}
 	return Answer{Verdict: Continue, Reason: strings.TrimSpace(r.Reason + " " + first)}, nil
+}
+
+// describeEarlyEnd tells the client's user about an agent that ends before its workflow does; "" if it does not.
+func describeEarlyEnd(r engine.FinishResult) string {
+	switch {
+	case r.Review == nil:
+		return ""
+	case r.Review.EndedEarly:
+		return fmt.Sprintf("gavel: the agent ends early, with the workflow %q in %q, after %d refused stops. Review %s: gavel review show %s", r.Workflow, r.State, r.Refused, r.Review.ID, r.Review.ID)
+	default:
+		return fmt.Sprintf("gavel: the workflow %q is in %q, and waits for a person. Review %s: gavel review show %s", r.Workflow, r.State, r.Review.ID, r.Review.ID)
+	}
 }

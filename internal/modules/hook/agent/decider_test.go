@@ -439,7 +439,7 @@ func TestStop(t *testing.T) {
 	b.answer(stop, agent.Continue, `may end in "done"`, "Next: run `make test`.")
 	stop.Continued = true
 	b.answer(stop, agent.Continue)
-	b.answer(stop, agent.Neutral) // the third attempt
+	b.answer(stop, agent.Neutral, `ends early, with the workflow "release" in "open", after 2 refused stops`, "gavel review show rev-") // the third attempt
 	if s := b.at(); len(s.Reviews) != 1 {
 		t.Errorf("nobody is told: %+v", s.Reviews)
 	}

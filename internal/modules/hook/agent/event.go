@@ -93,7 +93,7 @@ type Answer struct {
 	Verdict Verdict `json:"verdict"`
 	// Reason is for the agent: the problem, and the next step.
 	Reason string `json:"reason,omitempty"`
-	// Context is passed to the agent without a verdict, if the client supports it.
+	// Context is passed to the agent without a verdict, if the client supports it; at a stop, to its user.
 	Context string `json:"context,omitempty"`
 }
 
