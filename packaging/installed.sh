@@ -3,6 +3,8 @@
 # process sees and that ends with it (an overlay in a mount namespace). Needs root and dpkg.
 #
 #   packaging/installed.sh DEB
+#
+# CHECK, if set, is a command that runs in the copy, in the folder CHECKOUT of this machine, once the package is installed.
 set -euo pipefail
 
 readonly URL=http://127.0.0.1:4285 CONFIG=/etc/gavel/gavel.yaml
@@ -24,6 +26,11 @@ inside() {
   gavel version
   gavel config check $CONFIG
   systemd-analyze verify /usr/lib/systemd/system/gavel.service || { echo "the unit has faults"; return 1; }
+
+  if [ -n "${CHECK:-}" ]; then
+    (cd "$CHECKOUT" && bash -c "$CHECK")
+    return
+  fi
 
   # What the unit starts, in its folder and as its user.
   start=$(sed -n 's/^ExecStart=//p' /usr/lib/systemd/system/gavel.service)
@@ -62,6 +69,7 @@ case ${1:-} in
     mount --rbind /dev "$COPY/root/dev"
     mount -t tmpfs tmp "$COPY/root/tmp"
     mount -t tmpfs run "$COPY/root/run"
+    [ -z "${CHECK:-}" ] || { mkdir -p "$COPY/root$CHECKOUT" && mount --rbind "$CHECKOUT" "$COPY/root$CHECKOUT"; }
     cp "$0" "$COPY/root/tmp/installed.sh"
     cp "$2" "$COPY/root/tmp/gavel.deb"
     exec chroot "$COPY/root" bash /tmp/installed.sh --inside /tmp/gavel.deb

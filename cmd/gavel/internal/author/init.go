@@ -221,7 +221,7 @@ func checkFolder(folder string, files []newFile, first int) error {
 	var there []string
 	for i, f := range files {
 		at := folder
-		for _, part := range strings.Split(f.path, "/") {
+		for part := range strings.SplitSeq(f.path, "/") {
 			at = filepath.Join(at, part)
 			info, err := os.Lstat(at)
 			if err != nil {
