@@ -67,7 +67,6 @@ const maxSentence = 29
 
 // longSentences are pages with longer sentences, and why.
 var longSentences = map[string]string{
-	"clients.md":      "it has two of 30 and 45 words",
 	"judge-doctor.md": "it has the lines that gavel judge doctor prints",
 }
 
