@@ -7,6 +7,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/term"
+	"github.com/gavel-mcp/gavel/judge"
 )
 
 // EngineFailure maps an engine's error to its exit code on the command line.
@@ -25,8 +26,12 @@ func EngineFailure(err error) error {
 	switch known.Code {
 	case engine.CodeUnavailable, engine.CodeUntrustedRules, engine.CodeValuesUnreadable, engine.CodeBusy, engine.CodeInternal, engine.CodeCancelled:
 		f.Code = term.ExitUnknown
-		if known.Err != nil {
-			f.Err = &engine.Error{Message: known.Message, Hint: "(" + known.Err.Error() + ")", Err: known.Err}
+		cause := known.Err
+		if busy, ok := errors.AsType[*judge.BusyError](err); ok {
+			cause = busy.Err // the error itself repeats the message
+		}
+		if cause != nil {
+			f.Err = &engine.Error{Message: known.Message, Hint: "(" + cause.Error() + ")", Err: known.Err}
 		}
 		if errors.Is(err, store.ErrDamaged) {
 			f.Hint = "" // the error already has a hint

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -85,4 +86,13 @@ func LocateFile(path string) (string, error) {
 		path = filepath.Join(dir, filepath.Base(path))
 	}
 	return path, nil
+}
+
+// FindProgram returns the path of this program. It prefers the path by which it was called, because that may be a link
+// that stays valid when the program is updated.
+func FindProgram() (string, error) {
+	if called, err := exec.LookPath(os.Args[0]); err == nil {
+		return filepath.Abs(called)
+	}
+	return os.Executable()
 }

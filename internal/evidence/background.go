@@ -178,7 +178,7 @@ func (j job) busy(source string, took time.Duration) error {
 	ran := now.Sub(since)
 	left := min(max(took-ran, ran/4, 2*time.Second), time.Minute).Round(time.Second)
 	return &judge.BusyError{
-		Message: fmt.Sprintf("%s is running, try again in %d s.", source, left/time.Second), RetryAfter: left,
+		Message: fmt.Sprintf("%s is still running; try again in %d s.", source, left/time.Second), RetryAfter: left,
 		Err: fmt.Errorf("it has been running since %s", since.UTC().Format(time.RFC3339)),
 	}
 }

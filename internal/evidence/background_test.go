@@ -201,7 +201,7 @@ func TestBackground(t *testing.T) {
 	t.Parallel()
 	h := newSuite(t, evidence.Options{})
 	busy := h.busy()
-	if busy.Message != "it is running, try again in 2 s." || busy.RetryAfter != 2*time.Second {
+	if busy.Message != "it is still running; try again in 2 s." || busy.RetryAfter != 2*time.Second {
 		t.Errorf("busy: %v, %s", busy, busy.RetryAfter)
 	}
 	first := h.started()

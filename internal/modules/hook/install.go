@@ -199,7 +199,7 @@ func (c *installCommand) installation(ctx context.Context, con *cli.Console) (in
 	if c.Server != "" || driver.Find(store) != nil && driver.Find(store).Describe(store) != store { // its address contains a password
 		store = ""
 	}
-	in.Program, err = installedProgram()
+	in.Program, err = cli.FindProgram()
 	for _, flag := range [][2]string{{"--config", c.Config}, {"--store", store}, {"--server", c.Server}, {"--token-file", c.TokenFile}} {
 		name, value := flag[0], flag[1]
 		if value == "" || err != nil {
@@ -371,15 +371,6 @@ func projectFolder(from string) (string, error) {
 			return here, nil
 		}
 	}
-}
-
-// installedProgram returns the path of this program. It prefers the path by which it was called, because that may be
-// a link that stays valid when the program is updated.
-func installedProgram() (string, error) {
-	if called, err := exec.LookPath(os.Args[0]); err == nil {
-		return filepath.Abs(called)
-	}
-	return os.Executable()
 }
 
 var versionNumber = regexp.MustCompile(`\d+\.\d+\.\d+`)

@@ -50,7 +50,7 @@ func (c *InitCommand) Run(ctx context.Context, con *cli.Console) error {
 	if err != nil {
 		return err
 	}
-	program, err := os.Executable()
+	program, err := cli.FindProgram()
 	if err != nil {
 		return term.UnknownErrorf("", "cannot find the gavel program: %w", err)
 	}
@@ -112,7 +112,7 @@ func isSetUp(folder string) bool {
 
 // addClient configures another client for a folder that is set up.
 func (c *InitCommand) addClient(con *cli.Console, folder string) error {
-	program, err := os.Executable()
+	program, err := cli.FindProgram()
 	if err != nil {
 		return term.UnknownErrorf("", "cannot find the gavel program: %w", err)
 	}
@@ -129,13 +129,15 @@ func (c *InitCommand) addClient(con *cli.Console, folder string) error {
 			return err
 		}
 		con.Out.Table([][]string{{client.file, client.describe(c.Client)}})
-		return nil
-	}
-	err = replaceAll([]clientEdit{e})
-	if err == nil {
+	default:
+		if err := replaceAll([]clientEdit{e}); err != nil {
+			return err
+		}
 		e.print(con, program, args)
 	}
-	return err
+	con.Out.Printf("\nNext: start %s in %s, and type:\n  %s\n", client.start, folder, fmt.Sprintf(client.prompt, "NAME"))
+	con.Out.Printf("NAME is a workflow of %s: gavel lint flows checks them.\n", SettingsFile)
+	return nil
 }
 
 // findClients returns the clients to configure: --client, or those that have a configuration in the folder.
@@ -271,7 +273,7 @@ func writeNewFiles(folder string, files []newFile, then func() error) (err error
 			err = errors.Join(err, out.Close())
 		}
 		if err != nil {
-			return term.UsageErrorf("choose a folder that you can write to", "nothing was written: %w", err)
+			return term.UsageErrorf("choose a folder that you can write to; move a file away that has the name of a folder", "nothing was written: %w", err)
 		}
 	}
 	return then()

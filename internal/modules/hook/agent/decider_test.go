@@ -277,7 +277,7 @@ func TestFailuresDeny(t *testing.T) {
 	}{
 		{"the store cannot be opened", func(b *deciderBench) { b.fault = errors.New("there is no store at x") }, "there is no store at x."},
 		{"the store fails", begin(gone), "The store cannot be written. Look at the disk."},
-		{"evidence is being fetched", begin(&engine.Error{Code: engine.CodeBusy, Message: "tests is running, try again in 7 s."}), "tests is running, try again in 7 s."},
+		{"evidence is being fetched", begin(&engine.Error{Code: engine.CodeBusy, Message: "tests is still running; try again in 7 s."}), "tests is still running; try again in 7 s."},
 		{"a crash", func(b *deciderBench) {
 			b.asked = brokenEngine{Engine: b.engine, begin: func(context.Context, engine.CallRequest) (engine.CallResult, error) { panic("oh") }}
 		}, "gavel crashed while it decided"},

@@ -34,8 +34,8 @@ type initResult struct {
 
 // Help is the text of gavel help store init.
 func (initCommand) Help() string {
-	return `Creates or updates gavel's tables in a database, in the schema gavel, and creates the store's
-secrets, such as the key of its digests and seals. The secrets are in the database, sealed with the
+	return `Creates gavel's tables in a database, in the schema gavel, if it has none; tables of another
+schema version are refused. Creates the store's secrets, such as the key of its digests and seals. The secrets are in the database, sealed with the
 key in --store-key, which is created if the file is missing. Every server and every command that
 writes needs that key. Keep a copy away from the database: without it the secrets are lost.
 You can safely run it again.
