@@ -39,7 +39,7 @@ if (!values.version || !values.out || positionals.length === 0) {
   process.exit(2);
 }
 const main = { ...JSON.parse(readFileSync(path.join(here, 'package.json'), 'utf8')), version: values.version };
-const binaries = positionals.map((pair) => {
+const binaries = positionals.sort().map((pair) => {
   const at = pair.indexOf('=');
   const [platform, file] = [pair.slice(0, at), path.resolve(pair.slice(at + 1))];
   const [os, cpu] = platform.split('-');
