@@ -72,7 +72,7 @@ case ${1:-} in
     [ -z "${CHECK:-}" ] || { mkdir -p "$COPY/root$CHECKOUT" && mount --rbind "$CHECKOUT" "$COPY/root$CHECKOUT"; }
     cp "$0" "$COPY/root/tmp/installed.sh"
     cp "$2" "$COPY/root/tmp/gavel.deb"
-    exec chroot "$COPY/root" bash /tmp/installed.sh --inside /tmp/gavel.deb
+    exec chroot "$COPY/root" env TMPDIR=/tmp bash /tmp/installed.sh --inside /tmp/gavel.deb
     ;;
   *.deb)
     COPY=$(mktemp -d)
