@@ -42,6 +42,9 @@ func (c *InitCommand) Run(ctx context.Context, con *cli.Console) error {
 	if err != nil {
 		return term.UsageErrorf("", "cannot find the folder %s: %w", c.Folder, err)
 	}
+	if cli.IsFile(folder) {
+		return term.UsageErrorf("name a folder", "nothing was written: %s is a file", c.Folder)
+	}
 	if c.Template == "" && c.Client != "" && isSetUp(folder) {
 		return c.addClient(con, folder)
 	}
