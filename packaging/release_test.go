@@ -9,6 +9,7 @@ import (
 	"debug/buildinfo"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -41,8 +42,13 @@ type release struct {
 	archives     map[string]map[string]entry // by platform and name, without the folder that holds them
 }
 
+var opened *release // once: the archives are large
+
 func openRelease(t *testing.T) *release {
 	t.Helper()
+	if opened != nil {
+		return opened
+	}
 	if *dist == "" {
 		t.Skip("asked for with -dist")
 	}
@@ -74,6 +80,7 @@ func openRelease(t *testing.T) *release {
 		}
 	}
 	r.date = r.archives["linux_amd64"]["gavel"].time
+	opened = r
 	return r
 }
 
@@ -115,7 +122,7 @@ func untar(t *testing.T, data []byte) map[string]entry {
 	out := map[string]entry{}
 	for r := tar.NewReader(bytes.NewReader(data)); ; {
 		h, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return out
 		}
 		if err != nil {
@@ -311,6 +318,9 @@ func TestReleaseOfOtherRegistries(t *testing.T) {
 		}
 		if len(in["package/licenses/go/LICENSE"].data) == 0 {
 			t.Errorf("%s has no licences", name)
+		}
+		if regexp.MustCompile(`(?i)not (been )?(published|reserved)|unpublished`).Match(in["package/README.md"].data) || len(in["package/README.md"].data) < 500 {
+			t.Errorf("%s: what is published must not say that it is not:\n%s", name, in["package/README.md"].data)
 		}
 		if main.OptionalDependencies[name] != r.version {
 			t.Errorf("gavel-mcp depends on %s %q", name, main.OptionalDependencies[name])

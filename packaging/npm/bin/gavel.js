@@ -20,7 +20,7 @@ function binary() {
     return require.resolve(`gavel-mcp-${platform}/${file}`);
   } catch {
     fail(`There is no gavel for ${platform} in this installation.\n` +
-      'Install again without --omit=optional, or build one: go install github.com/gavel-mcp/gavel/cmd/gavel@latest');
+      'Install again without --omit=optional, or build one: git clone https://github.com/gavel-mcp/gavel && make -C gavel build');
   }
 }
 
