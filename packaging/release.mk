@@ -71,22 +71,14 @@ done; \
 regctl index create $$layout:$$version --ref $$layout:amd64 --ref $$layout:arm64 --referrers
 endef
 
-# Each with the registry's own client, which finds its credentials where it always does (GH_TOKEN, npm's and Docker's settings).
-# The platforms' packages come before the one that names them.
 .PHONY: publish
-publish: ## Upload what make release left in dist: GitHub, npm, the image (gh, npm; IMAGE=repository)
-	@version=$$(node -p 'require("./dist/metadata.json").version'); \
-	[[ "$$version" != *snapshot* && -f dist/gavel_$${version}_checksums.txt.minisig ]] || \
-	  { echo "dist has no signed release, but $$version: make release builds one" >&2; exit 1; }; \
-	npm_tag=latest mark=--latest; [[ "$$version" != *-* ]] || { npm_tag=next mark=--prerelease; }; \
-	gh release create "v$$version" --verify-tag $$mark --title "gavel $$version" --notes 'See CHANGELOG.md.' \
-	  dist/*.tar.gz dist/*.zip dist/*.deb dist/*.rpm dist/*.apk dist/*.cdx.json dist/*_checksums.txt dist/*.minisig dist/homebrew/Formula/gavel.rb; \
-	for package in dist/npm/gavel-mcp-[!0-9]*.tgz dist/npm/gavel-mcp-[0-9]*.tgz; do npm publish --access public --tag $$npm_tag "./$$package"; done; \
-	if [ -n "$${GITHUB_ACTOR:-}" ]; then \
-	  regctl registry login "$(firstword $(subst /, ,$(IMAGE)))" -u "$$GITHUB_ACTOR" --pass-stdin <<<"$$GH_TOKEN"; fi; \
-	regctl image copy --referrers "ocidir://dist/image:$$version" "$(IMAGE):$$version"
+publish: ## Upload what make release left in dist: GitHub, npm, the image (gh, npm; IMAGE=repository); again after a failure
+	@IMAGE=$(IMAGE) packaging/publish.sh
 
+# Not in URLs: they say where the repository is, its issues and its pages, and that need not be the module's path.
 .PHONY: module-path
-module-path: ## Give the module another path, everywhere that names it (MODULE=example.org/you/gavel)
+module-path: ## Give the module another path, everywhere that imports it (MODULE=example.org/you/gavel)
 	@[ -n "$(MODULE)" ] || { echo "MODULE is not set" >&2; exit 1; }
-	@old=$$($(GO) list -m); git grep -lIF "$$old" | xargs -d '\n' sed -i "s|$$old|$(MODULE)|g"
+	@old=$$($(GO) list -m); old=$${old//./\\.}; \
+	git grep -lIE "(^|[^/])$$old" | xargs -d '\n' sed -i -E "s#(^|[^/])$$old#\1$(MODULE)#g"
+	@$(GO) fmt ./... >/dev/null # the imports are sorted
