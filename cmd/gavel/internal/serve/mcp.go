@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -65,7 +66,7 @@ func (c *MCPCommand) Run(ctx context.Context, con *cli.Console) error {
 	if err != nil {
 		return err
 	}
-	if info, err := os.Stdin.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 && con.Err.IsTerminal() {
+	if isDevice(con.In) && con.Err.IsTerminal() {
 		con.Err.Printf("waiting for an MCP client on standard input; gavel init configures one. Ctrl-D ends this.\n")
 	}
 	if err = c.serve(ctx, con, sys, principal); ctx.Err() != nil {
@@ -187,4 +188,14 @@ func warnMissing(ctx context.Context, log *slog.Logger, sys *cli.System) error {
 			"hint", "declare the sources in a file, give it with --config, and test them with gavel evidence")
 	}
 	return nil
+}
+
+// isDevice reports whether nothing but a terminal or another device is connected to an input.
+func isDevice(in io.Reader) bool {
+	f, ok := in.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
