@@ -110,7 +110,7 @@ func (c mcpClient) add(text []byte, program string, args []string) ([]byte, erro
 	return v.Pack(), nil
 }
 
-// describe says what the client's file is for.
+// describe returns the purpose of the client's file, and what its user has to do with it.
 func (c mcpClient) describe(name string) string {
 	about := "how " + name + " starts gavel"
 	if c.after != "" {
@@ -129,7 +129,7 @@ type clientEdit struct {
 // isDone reports whether nothing changes.
 func (e clientEdit) isDone() bool { return e.after == nil || bytes.Equal(e.before, e.after) }
 
-// print tells what was done with the file.
+// print reports the change to the file, or the text to add by hand.
 func (e clientEdit) print(con *cli.Console, program string, args []string) {
 	switch {
 	case e.after == nil:
