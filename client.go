@@ -16,7 +16,7 @@ type Client struct {
 
 // As returns a Client that acts on the System as p. The program vouches for p.
 func (s *System) As(p engine.Principal) *Client {
-	return &Client{operation.Call{Engine: s.Engine, Caller: auth.Identity{Principal: p, Kind: auth.KindProgram}, Sources: s.listSources}, func() {}}
+	return &Client{operation.Call{Engine: s.Engine, Caller: auth.Identity{Principal: p, Kind: auth.KindProgram}, Sources: s.ListSources}, func() {}}
 }
 
 // ClientConfig holds a server's address and the caller's token.

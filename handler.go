@@ -81,7 +81,7 @@ func (s *System) Handler(cfg HandlerConfig) (*Handler, error) {
 		return nil, err
 	}
 	h := &Handler{}
-	if h.REST, err = rest.New(rest.Config{Engine: s.Engine, Logger: s.cfg.Logger, Sources: s.listSources, Services: s.extensions.Services()}); err != nil {
+	if h.REST, err = rest.New(rest.Config{Engine: s.Engine, Logger: s.cfg.Logger, Sources: s.ListSources, Services: s.extensions.Services()}); err != nil {
 		return nil, err
 	}
 	h.MCP = face.Handler()
@@ -114,8 +114,8 @@ func identifyCaller(caller func(*http.Request) (engine.Principal, error), next h
 	})
 }
 
-// listSources lists the sources of evidence.
-func (s *System) listSources() []operation.Source {
+// ListSources lists the sources of evidence.
+func (s *System) ListSources() []operation.Source {
 	if f, ok := s.cfg.Fetcher.(Fetcher); ok {
 		return f.Sources()
 	}

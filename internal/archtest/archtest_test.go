@@ -50,7 +50,7 @@ func TestPlanted(t *testing.T) {
 		{"wiring for programs", "a.go", "package gavel; import " + module + `internal/mcp/face"`, ""},
 		{"the root in the engine", "engine/suite/a.go", "package suite; import " + root, "engine/suite may not import ."},
 		{"the root in the command", "cmd/gavel/a.go", "package main; import " + root, ""},
-		{"wiring", "cmd/gavel/a.go", "package main; import " + module + `internal/console"`, ""},
+		{"wiring", "cmd/gavel/a.go", "package main; import " + module + `internal/config"`, ""},
 		{"a driver", "internal/modules/postgres/a.go", "package postgres; import (" + module + `engine/store"; ` + module + `engine/record")`, ""},
 		{"a driver that knows the engine", "engine/store/sqlite/a.go", "package sqlite; import " + module + `engine"`, "engine/store/sqlite may not import engine"},
 		{"a driver that knows definitions", "engine/store/memory/a.go", "package memory; import " + module + `engine/workflow"`, "engine/store/memory may not import engine/workflow"},
@@ -186,7 +186,7 @@ func TestFoundations(t *testing.T) {
 }
 
 func isFace(path string) bool {
-	return slices.Contains([]string{"internal/mcp/face", "internal/rest", "internal/console"}, path)
+	return slices.Contains([]string{"internal/mcp/face", "internal/rest"}, path)
 }
 
 func TestReadNamesTheFileThatDoesNotParse(t *testing.T) {

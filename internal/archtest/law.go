@@ -79,13 +79,13 @@ const moduleList = "cmd/gavel/modules/modules.go"
 const programFolder = "cmd/gavel"
 
 // modules are the packages that moduleList names.
-var modules = []string{"internal/modules/chain", "internal/modules/demo", "internal/modules/evidence", "internal/modules/gateway", "internal/modules/hook", "internal/modules/measure", "internal/modules/postgres", "internal/modules/transfer", "internal/modules/webhook"}
+var modules = []string{"internal/modules/chain", "internal/modules/console", "internal/modules/demo", "internal/modules/evidence", "internal/modules/gateway", "internal/modules/hook", "internal/modules/measure", "internal/modules/postgres", "internal/modules/transfer", "internal/modules/webhook"}
 
 // everything lists the packages that a program may import.
 var everything = slices.Concat(below5, services, []string{
 	"validators/script/worker",
 	"engine/store/memory", "engine/store/sqlite", "engine/store/driver", "engine/store/rows", "engine/audit", "engine/suite", "engine/mcpgate",
-	"internal/filelock", "internal/latecollect", "internal/operation", "internal/mcp/wire", "internal/mcp/face", "internal/rest", "internal/rest/client", "internal/console",
+	"internal/filelock", "internal/latecollect", "internal/operation", "internal/mcp/wire", "internal/mcp/face", "internal/rest", "internal/rest/client",
 	"testdata",
 })
 
@@ -176,13 +176,13 @@ var Packages = []Package{
 	{Path: "internal/rest", May: slices.Concat(below5, services, []string{"internal/operation"})},
 	// The REST client encodes requests with the code of the REST face.
 	{Path: "internal/rest/client", May: slices.Concat(below5, []string{"internal/egress", "internal/rest", "internal/operation"})},
-	{Path: "internal/console", May: slices.Concat(below5, services, []string{"internal/operation"})},
 
 	// What all commands share: flags, the opened system, output.
 	{Path: "internal/cli", May: program},
 
 	// Modules may import the core, but neither faces nor one another; checkOwn checks that too.
 	{Path: "internal/modules/chain", May: slices.Concat(below5, []string{"internal/cli", "engine/store/driver", "internal/auth", "internal/config", "internal/fairshare", "internal/gate", "internal/module", "internal/operation", "internal/telemetry", "internal/term", "internal/upstream"})},
+	{Path: "internal/modules/console", May: slices.Concat(below5, services, []string{"internal/cli", "internal/fairshare", "internal/module", "internal/operation", "internal/term"})},
 	{Path: "internal/modules/demo", May: []string{"internal/cli", "internal/module", "internal/term", "judge", "engine/workflow", "engine"}},
 	{Path: "internal/modules/evidence", May: []string{Root, "internal/cli", "internal/config", "internal/evidence", "internal/module", "internal/operation", "internal/term", "judge"}},
 	{Path: "internal/modules/gateway", May: slices.Concat(below5, services, shared, []string{"internal/cli", "internal/filelock", "internal/mcp/wire", "internal/module", "internal/operation", "internal/term", "internal/modules/gateway/expose", "internal/modules/gateway/foreign"})},

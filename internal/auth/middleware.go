@@ -39,20 +39,54 @@ type Options struct {
 	Logger  *slog.Logger // required
 }
 
+// Gate identifies the senders of requests, and slows down addresses that send bad credentials.
+type Gate struct {
+	Authenticator
+	options  Options
+	failures *failures
+}
+
+// NewGate returns a Gate.
+func NewGate(a Authenticator, o Options) *Gate {
+	o.Recheck = cmp.Or(o.Recheck, 10*time.Second)
+	return &Gate{Authenticator: a, options: o, failures: newFailures(cmp.Or(o.MaxFailures, 30), time.Minute)}
+}
+
+// TooManyFailuresError is returned if too many bad credentials came from an address.
+type TooManyFailuresError struct{ Wait time.Duration }
+
+func (e *TooManyFailuresError) Error() string {
+	return "Too many bad credentials came from this address. Try again later with a valid one."
+}
+
+// Is reports that the credential is also bad.
+func (*TooManyFailuresError) Is(target error) bool { return target == ErrBadCredential }
+
+// Identify is Authenticate for a credential that came with a request. It counts bad ones by the request's address; above
+// the limit, the error is a TooManyFailuresError.
+func (g *Gate) Identify(r *http.Request, bearer string) (Identity, error) {
+	id, err := g.Authenticate(r.Context(), bearer)
+	if err != nil && !errors.Is(err, ErrNoCredential) && !errors.Is(err, ErrUnavailable) {
+		if wait := g.failures.recordFailure(listen.AddressOf(r.RemoteAddr), time.Now()); wait > 0 {
+			return Identity{}, &TooManyFailuresError{Wait: wait}
+		}
+	}
+	return id, err //nolint:wrapcheck // one of this package
+}
+
 // Middleware admits only requests whose credential the authenticator knows. The handler finds the Identity in the
 // request's context; the credential is removed from the request.
 func Middleware(a Authenticator, o Options) func(http.Handler) http.Handler {
-	o.Recheck = cmp.Or(o.Recheck, 10*time.Second)
-	return func(next http.Handler) http.Handler {
-		return &gatekeeper{authenticator: a, options: o, next: next, failures: newFailures(cmp.Or(o.MaxFailures, 30), time.Minute)}
-	}
+	return NewGate(a, o).Middleware
 }
 
+// Middleware is the function Middleware for this gate.
+func (g *Gate) Middleware(next http.Handler) http.Handler { return &gatekeeper{g, next} }
+
 type gatekeeper struct {
-	authenticator Authenticator
-	options       Options
-	next          http.Handler
-	failures      *failures
+	*Gate
+
+	next http.Handler
 }
 
 // maxCredential is the maximum length of a credential in bytes.
@@ -66,7 +100,7 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		listen.WriteProblem(w, http.StatusBadRequest, "invalid_request", "Send one Authorization header, with the scheme Bearer and a token.")
 		return
 	}
-	id, err := g.authenticator.Authenticate(r.Context(), bearer)
+	id, err := g.Identify(r, bearer)
 	isEvent := g.options.IsEvent != nil && g.options.IsEvent(r)
 	switch {
 	case err == nil && isEvent && !id.MayPostEvents():
@@ -75,7 +109,7 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		listen.WriteProblem(w, http.StatusForbidden, string(engine.CodeForbidden), "This token may only post events. Use another token (gavel token create).")
 	case err == nil:
 		again := func(ctx context.Context) error {
-			_, err := g.authenticator.Authenticate(ctx, bearer)
+			_, err := g.Authenticate(ctx, bearer)
 			return err
 		}
 		r = r.WithContext(context.WithValue(NewContext(r.Context(), id), againKey{}, again))
@@ -95,9 +129,9 @@ func (g *gatekeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "5")
 		listen.WriteProblem(w, http.StatusServiceUnavailable, "unavailable", "Credentials cannot be checked now. Try again later.")
 	default:
-		if wait := g.failures.recordFailure(listen.AddressOf(r.RemoteAddr), time.Now()); wait > 0 {
-			w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
-			listen.WriteProblem(w, http.StatusTooManyRequests, "too_many_failures", "Too many bad credentials came from this address. Try again later with a valid one.")
+		if many, ok := errors.AsType[*TooManyFailuresError](err); ok {
+			w.Header().Set("Retry-After", strconv.Itoa(int(many.Wait/time.Second)+1))
+			listen.WriteProblem(w, http.StatusTooManyRequests, "too_many_failures", many.Error())
 			return
 		}
 		g.challenge(w, r, `error="invalid_token"`)

@@ -57,6 +57,11 @@ type Extension struct {
 	Provides any
 	// Services are the services that the module's operations use, by operation.Operation.Service.
 	Services map[string]any
+	// Site is a web site of gavel serve; nil for none. Pages are shown by the site of another module. Warnings returns
+	// what makes decisions unsafe now.
+	Site     *Site
+	Pages    []Page
+	Warnings func(context.Context) []Warning
 	// Health are parts of a server's health report.
 	Health []telemetry.Part
 	// Run starts work next to a server. stop waits until it has ended.

@@ -54,7 +54,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, who auth.Identi
 	if req.After < 0 {
 		req.After = end.Next
 	}
-	leave, ok := h.streams.TryAcquire(who.ID)
+	leave, ok := h.AcquireStream(who.ID)
 	if !ok {
 		return &engine.Error{
 			Code: engine.CodeTooManyStreams, Message: "You have reached your limit of open event streams.",
@@ -79,6 +79,12 @@ func (h *Handler) maxStreamLife(who auth.Identity) time.Duration {
 		life = min(life, time.Until(who.Expires))
 	}
 	return life
+}
+
+// AcquireStream takes one of a principal's event streams, for streams of others that count together with those of this
+// API. ok is false if it has too many.
+func (h *Handler) AcquireStream(principal string) (leave func(), ok bool) {
+	return h.streams.TryAcquire(principal)
 }
 
 // OpenStreams returns the number of open event streams.

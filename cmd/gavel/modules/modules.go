@@ -7,6 +7,7 @@ package modules
 
 import (
 	_ "github.com/gavel-mcp/gavel/internal/modules/chain"
+	_ "github.com/gavel-mcp/gavel/internal/modules/console"
 	_ "github.com/gavel-mcp/gavel/internal/modules/demo"
 	_ "github.com/gavel-mcp/gavel/internal/modules/evidence"
 	_ "github.com/gavel-mcp/gavel/internal/modules/gateway"

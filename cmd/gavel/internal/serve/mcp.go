@@ -13,6 +13,7 @@ import (
 
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
@@ -154,37 +155,24 @@ func onHangup(f func()) (stop func()) {
 
 // warnMissing logs once what definitions require and the configuration lacks.
 func warnMissing(ctx context.Context, log *slog.Logger, sys *cli.System) error {
-	stored, err := sys.Store.Definitions(ctx)
-	if err != nil {
-		return term.UnknownErrorf("", "cannot read the store: %w", err)
-	}
-	var judged, fetching []string
-	for _, newest := range stored {
-		d, err := sys.Store.Definition(ctx, newest.Name, newest.Version)
-		if err != nil {
-			return term.UnknownErrorf("", "cannot read the store: %w", err)
-		}
-		// Documents are compact JSON.
-		if bytes.Contains(d.Document, []byte(`"useLLM":true`)) {
-			judged = append(judged, d.Name)
-		}
-		if bytes.Contains(d.Document, []byte(`"evidence":[{`)) {
-			fetching = append(fetching, d.Name)
-		}
+	missing, err := cli.FindMissing(ctx, sys, func(d store.Definition) {
 		if sys.Model != nil && bytes.Contains(d.Document, []byte(`"cascade":[{`)) {
 			if parsed, err := workflow.Parse(d.Name, d.Document); err == nil {
 				sys.Model.Flags.WarnIdleStages(log, sys.Model.Calibrations, parsed)
 			}
 		}
+	})
+	if err != nil {
+		return term.UnknownErrorf("", "cannot read the store: %w", err)
 	}
-	if sys.Model == nil && len(judged) > 0 {
+	if len(missing.Model) > 0 {
 		log.Warn("workflows need a model's judgement, but no model is configured",
-			"workflows", strings.Join(judged, ", "), "effect", "onJudgeUnavailable decides such moves",
+			"workflows", strings.Join(missing.Model, ", "), "effect", "onJudgeUnavailable decides such moves",
 			"hint", "set LLM_JUDGE_MODEL, LLM_BASE_URL and LLM_API_KEY, and test them with gavel judge doctor")
 	}
-	if sys.Sources == nil && len(fetching) > 0 {
+	if len(missing.Sources) > 0 {
 		log.Warn("workflows need evidence, but no source of evidence is configured",
-			"workflows", strings.Join(fetching, ", "), "effect", "required evidence is missing, and onEvidenceMissing decides such moves",
+			"workflows", strings.Join(missing.Sources, ", "), "effect", "required evidence is missing, and onEvidenceMissing decides such moves",
 			"hint", "declare the sources in a file, give it with --config, and test them with gavel evidence")
 	}
 	return nil

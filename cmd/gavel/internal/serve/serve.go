@@ -109,6 +109,7 @@ func (c *Command) serve(ctx context.Context, con *cli.Console, sys *cli.System) 
 	if err != nil {
 		return err
 	}
+	r.address = server.URL()
 	if err := r.mount(known); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,12 +16,14 @@ import (
 
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/auth"
 	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/listen"
 	"github.com/gavel-mcp/gavel/internal/mcp/wire"
 	"github.com/gavel-mcp/gavel/internal/module"
+	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/rest"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -38,6 +41,8 @@ type routes struct {
 	flags  *Command
 	health *telemetry.Health
 	extra  module.Routes // of modules
+
+	address string // of the listener, for callers on this machine
 
 	authenticated http.Handler                  // the routes for authenticated callers
 	rateLimited   atomic.Pointer[http.Handler]  // inside, with a rate limit for each principal
@@ -63,9 +68,11 @@ func (r *routes) mount(who *callers) error {
 	inside.Handle("GET "+MetricsPath, requireWatcher(metrics))
 	r.authenticated = listen.Admit(callerID, inside)
 	r.setRate(r.flags.rateFlags)
-	known := auth.Middleware(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.flags.issuerFlags), IsEvent: r.extra.Has})(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	limited := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		(*r.rateLimited.Load()).ServeHTTP(w, req)
-	}))
+	})
+	gate := auth.NewGate(who, auth.Options{Logger: r.log, ResourceMetadata: who.metadata(r.flags.issuerFlags), IsEvent: r.extra.Has})
+	known := gate.Middleware(limited)
 
 	admit := func(h http.HandlerFunc) http.Handler { return listen.Admit(callerID, h) }
 	mux := http.NewServeMux()
@@ -82,9 +89,51 @@ func (r *routes) mount(who *callers) error {
 	mux.HandleFunc("GET /readyz", r.health.Ready)
 	mux.Handle(strings.TrimSuffix(rest.Prefix, "/"), admit(notFound)) // without this route, the mux would redirect
 	mux.Handle("/", admit(notFound))
+	if err := r.mountSites(mux, inside, limited, gate); err != nil {
+		return err
+	}
 	r.mux.Store(mux)
 	r.sys.Meter.SetHeld(func() int { return r.endpoint.CountOpen() + r.api.OpenStreams() })
 	return nil
+}
+
+// mountSites mounts the web sites of modules. They identify their visitors themselves; inside has the handlers that
+// limited calls for those that they have identified. The first site is what a browser finds at "/".
+func (r *routes) mountSites(mux, inside *http.ServeMux, limited http.Handler, gate *auth.Gate) error {
+	warnings := &cli.Warnings{Sys: r.sys}
+	for i, site := range r.sys.Extensions().Sites() {
+		address := cmp.Or(strings.TrimRight(r.flags.PublicURL, "/"), r.address)
+		h, err := site.Open(module.SiteHost{
+			Log: r.log, Pages: r.sys.Extensions().Pages(), Gate: gate, AcquireStream: r.api.AcquireStream,
+			Call: func(id auth.Identity) operation.Call {
+				return operation.Call{Engine: r.sys.Engine, Caller: id, Channel: record.ChannelAPI, Sources: r.sys.ListSources, Services: r.sys.Extensions().Services()}
+			},
+			Limit: func(h http.Handler) http.Handler {
+				inside.Handle(site.Path, h)
+				return limited
+			},
+			IsSecure: func(req *http.Request) bool {
+				return req.TLS != nil || strings.HasPrefix(r.flags.PublicURL, "https://")
+			},
+			Connect: connectByAddress(address + gavel.MCPPath), Warnings: warnings.Find, Models: r.sys.Model.ListNames(), StoreName: r.sys.Location.String(),
+		})
+		if err != nil {
+			return term.UnknownErrorf("", "cannot set up %s: %w", site.Path, err)
+		}
+		mux.Handle(site.Path, h)
+		if i == 0 {
+			mux.Handle("GET /{$}", http.RedirectHandler(site.Path, http.StatusSeeOther))
+		}
+	}
+	return nil
+}
+
+// connectByAddress is the configuration of an MCP client for a server.
+func connectByAddress(address string) string {
+	text, _ := json.MarshalIndent(map[string]any{"mcpServers": map[string]any{"gavel": map[string]any{ //nolint:errchkjson // strings only
+		"type": "http", "url": address, "headers": map[string]string{"Authorization": "Bearer TOKEN"},
+	}}}, "", "  ")
+	return string(text)
 }
 
 // setRate starts new rate limits for all principals.
