@@ -364,19 +364,3 @@ type CanExecuteResult struct {
 	Required []string `json:"requiredStates"`
 	Reason   string   `json:"reason"`
 }
-
-// DiagramRequest draws a definition, or an instance's definition with its
-// current state and path marked.
-type DiagramRequest struct {
-	Name string // a workflow type, or
-	ID   string // an instance
-	// Format is "mermaid" (default) or "dot".
-	Format string
-}
-
-// DiagramResult answers a DiagramRequest.
-type DiagramResult struct {
-	Name    string `json:"name"`
-	Format  string `json:"format"`
-	Diagram string `json:"diagram"`
-}

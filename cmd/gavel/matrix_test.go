@@ -138,6 +138,7 @@ func matrixRows() []matrixRow {
 		{"the resource of an instance", "", "", "", "workflow://instances/$ID", "", false},
 		{"the resource of its decisions", "", "", "", "workflow://instances/$ID/history", "", false},
 		{"the resource of its diagram", "", "", "", "workflow://instances/$ID/diagram", "", false},
+		{"the resource of its drawing", "", "", "", "workflow://instances/$ID/diagram.svg", "", false},
 		{"the resource of a review", "", "", "", "workflow://reviews/$REV", "", false},
 	}
 	said := map[string]bool{}

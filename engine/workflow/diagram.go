@@ -10,12 +10,36 @@ import (
 	"sync"
 )
 
-// Marks selects the states of one instance that a diagram highlights. The zero value marks nothing.
+// Marks selects what a diagram highlights: of one instance, or of the traffic of all. The zero value marks nothing.
+// Mermaid and DOT show Current and Visited only. Marks of unknown states and actions are ignored.
 type Marks struct {
 	// Current is the current state, "" for none.
 	Current string
 	// Visited are the states entered so far.
 	Visited []string
+	// Path are the moves made so far, oldest first.
+	Path []Move
+	// Next are the actions that are possible in Current.
+	Next []string
+	// Refusals count the requests that were refused, by state and action.
+	Refusals []Refusals
+	// Traffic counts the requests of all instances, by state and action.
+	Traffic []Traffic
+}
+
+// Move is one move along a diagram.
+type Move struct{ From, Action, To string }
+
+// Refusals counts the refused requests of an action in a state.
+type Refusals struct {
+	State, Action string
+	Count         int
+}
+
+// Traffic counts the requests of an action in a state, and the refused ones among them.
+type Traffic struct {
+	State, Action  string
+	Asked, Refused int64
 }
 
 // diagram is a definition laid out for drawing, in the order of the document, with labels in
@@ -36,8 +60,10 @@ type node struct {
 
 // arrow joins two nodes; its label includes the route's condition, truncated.
 type arrow struct {
+	edge     edge
 	from, to int
 	label    string
+	first    bool // of the action's routes: counts are written once
 }
 
 // maxCondition limits how many characters of a condition a diagram shows.
@@ -53,7 +79,7 @@ func (d *Definition) layOutDiagram(m Marks) diagram {
 			current: name == m.Current, visited: slices.Contains(m.Visited, name),
 		})
 	}
-	for _, e := range g.edges {
+	for i, e := range g.edges {
 		to := g.findState(e.to)
 		if to == noNode {
 			continue // Lint rejects it
@@ -62,7 +88,8 @@ func (d *Definition) layOutDiagram(m Marks) diagram {
 		if e.condition != "" {
 			label += " [" + shortenCondition(e.condition) + "]"
 		}
-		p.arrows = append(p.arrows, arrow{from: g.index[e.from], to: to, label: label})
+		first := i == 0 || g.edges[i-1].from != e.from || g.edges[i-1].action != e.action
+		p.arrows = append(p.arrows, arrow{edge: e, from: g.index[e.from], to: to, label: label, first: first})
 	}
 	return p
 }

@@ -50,7 +50,7 @@ type Door struct {
 // and test support code.
 var below5 = []string{
 	"prompts", "validators/schema", "validators/script", "judge/llm", "internal/fairshare", "internal/sharedcache",
-	"validators", "judge/shown", "judge/content", "judge", "engine/workflow", "engine/record", "engine/store", "engine/values", "engine",
+	"validators", "judge/shown", "judge/content", "judge", "engine/workflow/layout", "engine/workflow", "engine/record", "engine/store", "engine/values", "engine",
 }
 
 // driver lists the packages that a store driver may import.
@@ -129,7 +129,8 @@ var Packages = []Package{
 	{Path: "judge", May: []string{"validators", "validators/script", "prompts", "judge/llm", "judge/shown", "judge/content"}},
 
 	// Layer 3: the workflows that are judged.
-	{Path: "engine/workflow", May: []string{"judge", "validators", "validators/script"}},
+	{Path: "engine/workflow/layout"},
+	{Path: "engine/workflow", May: []string{"judge", "validators", "validators/script", "engine/workflow/layout"}},
 
 	// Layer 4: the state machine.
 	{Path: "engine/record", May: []string{"judge", "engine/workflow"}},

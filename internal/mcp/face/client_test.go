@@ -109,7 +109,7 @@ func TestClientOfEitherEra(t *testing.T) {
 func resources(t *testing.T, c *client.Client, id string) {
 	t.Helper()
 	templates, err := c.ListResourceTemplates(t.Context(), mcp.ListResourceTemplatesRequest{})
-	if err != nil || len(templates.ResourceTemplates) != 4 {
+	if err != nil || len(templates.ResourceTemplates) != 5 {
 		t.Errorf("templates: %v %v", templates, err)
 	}
 	var read mcp.ReadResourceRequest

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,7 @@ const (
 	reviews     = scheme + "reviews"
 	typeJSON    = "application/json"
 	typeMermaid = "text/vnd.mermaid"
+	typeSVG     = "image/svg+xml"
 )
 
 // addResources registers what clients can read without a tool call.
@@ -50,6 +52,10 @@ func (f *Face) addResources() {
 		}},
 		{instances + "/{id}/diagram", "Diagram", "The workflow with the instance's state and path marked.", typeMermaid, func(ctx context.Context, id string) (string, error) {
 			d, err := f.cfg.Engine.Diagram(ctx, callerOf(ctx), engine.DiagramRequest{ID: id})
+			return d.Diagram, err
+		}},
+		{instances + "/{id}/diagram.svg", "Drawing", "The same as an image, with refusals and possible next actions.", typeSVG, func(ctx context.Context, id string) (string, error) {
+			d, err := f.cfg.Engine.Diagram(ctx, callerOf(ctx), engine.DiagramRequest{ID: id, Format: "svg"})
 			return d.Diagram, err
 		}},
 	}
@@ -150,7 +156,7 @@ func isSubscribable(uri string) bool {
 	case 2:
 		return true
 	case 3:
-		return segments[0] == "instances" && (segments[2] == "history" || segments[2] == "diagram")
+		return segments[0] == "instances" && slices.Contains([]string{"history", "diagram", "diagram.svg"}, segments[2])
 	default:
 		return false
 	}

@@ -241,7 +241,7 @@ func TestResourcesAndPrompt(t *testing.T) {
 	for uri, want := range map[string]string{
 		"workflow://definitions": "simple", "workflow://definitions/simple": "initialState", "workflow://instances": id,
 		"workflow://instances/" + id: "nextActions", "workflow://instances/" + id + "/history": "decidedBy",
-		"workflow://instances/" + id + "/diagram": "stateDiagram",
+		"workflow://instances/" + id + "/diagram": "stateDiagram", "workflow://instances/" + id + "/diagram.svg": "gavel-current",
 	} {
 		w.send(`{"jsonrpc":"2.0","id":"r","method":"resources/read","params":{"uri":"` + uri + `"}}`)
 		m := w.next()

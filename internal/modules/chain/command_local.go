@@ -129,14 +129,14 @@ func (c *lintCommand) Run(con *cli.Console) error {
 
 type graphCommand struct {
 	File   string `arg:"" name:"file" help:"A definition file."`
-	Format string `name:"format" enum:"mermaid,dot" default:"mermaid" placeholder:"FORMAT" help:"The output format: mermaid (default) or dot."`
+	Format string `name:"format" enum:"mermaid,dot,svg" default:"mermaid" placeholder:"FORMAT" help:"The output format: mermaid (default), dot or svg."`
 }
 
 func (graphCommand) Help() string {
 	return `Examples:
 
     gavel chain graph check-site.json
-    gavel chain graph check-site.json --format dot | dot -Tsvg > chain.svg`
+    gavel chain graph check-site.json --format svg > chain.svg`
 }
 
 func (c *graphCommand) Run(con *cli.Console) error {
@@ -145,9 +145,12 @@ func (c *graphCommand) Run(con *cli.Console) error {
 		return parseError(c.File, err)
 	}
 	var b strings.Builder
-	if c.Format == "dot" {
+	switch c.Format {
+	case "dot":
 		err = d.WriteDOT(&b)
-	} else {
+	case "svg":
+		err = d.WriteSVG(&b)
+	default:
 		err = d.WriteMermaid(&b)
 	}
 	con.Out.Text(b.String())

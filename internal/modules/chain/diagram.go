@@ -14,6 +14,9 @@ func (d *Definition) WriteMermaid(w io.Writer) error {
 // WriteDOT draws the chain in the DOT language of Graphviz.
 func (d *Definition) WriteDOT(w io.Writer) error { return d.draw().WriteDOT(w, workflow.Marks{}) }
 
+// WriteSVG draws the chain as an SVG image.
+func (d *Definition) WriteSVG(w io.Writer) error { return d.draw().WriteSVG(w, workflow.Marks{}) }
+
 // draw converts a chain to the states of a workflow. Each step becomes a state, with an arrow to the next
 // step, to its handlers and to its inner steps.
 func (d *Definition) draw() *workflow.Definition {

@@ -116,7 +116,7 @@ func lintFile(ctx context.Context, o workflow.LintOptions, file string) (cli.Lin
 type GraphCommand struct {
 	Subject  string `arg:"" optional:"" name:"file-or-name" help:"A definition file, or in the store a workflow's name or an instance's id."`
 	Instance string `name:"instance" placeholder:"ID" xor:"subject" help:"Draw this instance's workflow with its path and current state."`
-	Format   string `name:"format" enum:"mermaid,dot" default:"mermaid" placeholder:"FORMAT" help:"The output format: mermaid (the default) or dot."`
+	Format   string `name:"format" enum:"mermaid,dot,svg" default:"mermaid" placeholder:"FORMAT" help:"The output format: mermaid (the default), dot or svg."`
 	JSON     bool   `name:"json" help:"Print JSON."`
 	cli.TargetFlags
 }
@@ -161,9 +161,12 @@ func drawFile(file, format string) (engine.DiagramResult, error) {
 	}
 	var b strings.Builder
 	// Any definition that parses can be drawn, and a drawing helps to understand the output of lint.
-	if format == "dot" {
+	switch format {
+	case "dot":
 		err = d.WriteDOT(&b, workflow.Marks{})
-	} else {
+	case "svg":
+		err = d.WriteSVG(&b, workflow.Marks{})
+	default:
 		err = d.WriteMermaid(&b, workflow.Marks{})
 	}
 	out.Name, out.Diagram = d.Name, b.String()
