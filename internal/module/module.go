@@ -102,6 +102,8 @@ type Host struct {
 	Engine *engine.Engine
 	Store  store.Store
 	Log    *slog.Logger
+	// ReviewBase begins the address of the page of a review, whose id follows; "" if the server has none.
+	ReviewBase string
 }
 
 // Service runs next to a server.

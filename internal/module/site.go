@@ -13,9 +13,9 @@ import (
 
 // Site is a module's web site on a server. It identifies its visitors itself.
 type Site struct {
-	// Path begins the path of each of its pages: "/console/".
-	Path string
-	Open func(SiteHost) (http.Handler, error)
+	// Path begins the path of each of its pages: "/console/". ReviewPath begins that of a review, whose id follows.
+	Path, ReviewPath string
+	Open             func(SiteHost) (http.Handler, error)
 }
 
 // SiteHost is the server of a Site.
@@ -125,6 +125,14 @@ func (all Extensions) Sites() (sites []Site) {
 		}
 	}
 	return sites
+}
+
+// ReviewBase returns the beginning of the address of a review's page on a server at an address; "" if it has no site.
+func (all Extensions) ReviewBase(address string) string {
+	for _, site := range all.Sites() {
+		return address + site.ReviewPath
+	}
+	return ""
 }
 
 // Warnings returns the warnings of all extensions.

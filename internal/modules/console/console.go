@@ -40,7 +40,7 @@ func init() {
 			New:   func() any { return &command{} },
 		}},
 		Extend: func(module.Setup) *module.Extension {
-			return &module.Extension{Site: &module.Site{Path: base, Open: func(h module.SiteHost) (http.Handler, error) { return newConsole(h) }}}
+			return &module.Extension{Site: &module.Site{Path: base, ReviewPath: base + "reviews/", Open: func(h module.SiteHost) (http.Handler, error) { return newConsole(h) }}}
 		},
 	})
 }

@@ -64,7 +64,8 @@ func serve(host module.Host) (*module.Service, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, h := range all {
+		for i, h := range all {
+			all[i].ReviewBase = host.ReviewBase
 			if len(h.Command) == 0 {
 				continue
 			}

@@ -102,7 +102,7 @@ func (c *MCPCommand) serve(ctx context.Context, con *cli.Console, sys *cli.Syste
 	if c.Reviews {
 		defer watchReviews(ctx, con.Log, sys.Engine)()
 	}
-	services, err := openServices(ctx, con.Log, sys, c.Config)
+	services, err := openServices(ctx, con.Log, sys, c.Config, "")
 	if err != nil {
 		return err
 	}

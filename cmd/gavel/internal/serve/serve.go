@@ -119,7 +119,7 @@ func (c *Command) serve(ctx context.Context, con *cli.Console, sys *cli.System) 
 	if c.Reviews {
 		defer watchReviews(ctx, con.Log, sys.Engine)()
 	}
-	services, err := openServices(ctx, con.Log, sys, c.Config)
+	services, err := openServices(ctx, con.Log, sys, c.Config, sys.Extensions().ReviewBase(r.siteAddress()))
 	if err != nil {
 		return err
 	}

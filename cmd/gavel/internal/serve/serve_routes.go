@@ -102,7 +102,6 @@ func (r *routes) mount(who *callers) error {
 func (r *routes) mountSites(mux, inside *http.ServeMux, limited http.Handler, gate *auth.Gate) error {
 	warnings := &cli.Warnings{Sys: r.sys}
 	for i, site := range r.sys.Extensions().Sites() {
-		address := cmp.Or(strings.TrimRight(r.flags.PublicURL, "/"), r.address)
 		h, err := site.Open(module.SiteHost{
 			Log: r.log, Pages: r.sys.Extensions().Pages(), Gate: gate, AcquireStream: r.api.AcquireStream,
 			Call: func(id auth.Identity) operation.Call {
@@ -115,7 +114,7 @@ func (r *routes) mountSites(mux, inside *http.ServeMux, limited http.Handler, ga
 			IsSecure: func(req *http.Request) bool {
 				return req.TLS != nil || strings.HasPrefix(r.flags.PublicURL, "https://")
 			},
-			Connect: connectByAddress(address + gavel.MCPPath), Warnings: warnings.Find, Models: r.sys.Model.ListNames(), StoreName: r.sys.Location.String(),
+			Connect: connectByAddress(r.siteAddress() + gavel.MCPPath), Warnings: warnings.Find, Models: r.sys.Model.ListNames(), StoreName: r.sys.Location.String(),
 		})
 		if err != nil {
 			return term.UnknownErrorf("", "cannot set up %s: %w", site.Path, err)
@@ -126,6 +125,11 @@ func (r *routes) mountSites(mux, inside *http.ServeMux, limited http.Handler, ga
 		}
 	}
 	return nil
+}
+
+// siteAddress returns the address by which people reach this server.
+func (r *routes) siteAddress() string {
+	return cmp.Or(strings.TrimRight(r.flags.PublicURL, "/"), r.address)
 }
 
 // connectByAddress is the configuration of an MCP client for a server.

@@ -16,8 +16,9 @@ import (
 // Services are the background services that modules run next to a server.
 type Services []*module.Service
 
-// openServices creates the services of all modules, with the configuration in force.
-func openServices(ctx context.Context, log *slog.Logger, sys *cli.System, path string) (Services, error) {
+// openServices creates the services of all modules, with the configuration in force. reviewBase is
+// module.Host.ReviewBase.
+func openServices(ctx context.Context, log *slog.Logger, sys *cli.System, path, reviewBase string) (Services, error) {
 	file, err := cli.ConfigFlag{Config: path}.Load()
 	if err != nil {
 		return nil, err
@@ -27,7 +28,7 @@ func openServices(ctx context.Context, log *slog.Logger, sys *cli.System, path s
 		if m.Serve == nil {
 			continue
 		}
-		s, err := m.Serve(module.Host{Engine: sys.Engine, Store: sys.Store, Log: log})
+		s, err := m.Serve(module.Host{Engine: sys.Engine, Store: sys.Store, Log: log, ReviewBase: reviewBase})
 		if err != nil {
 			return nil, module.ConfigError(err)
 		}

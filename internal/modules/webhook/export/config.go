@@ -56,6 +56,8 @@ type Webhook struct {
 	Command []string
 	// Reviews makes the webhook receive messages about reviews instead of events.
 	Reviews bool
+	// ReviewBase begins the address of the page of a review, whose id follows; "" if the server has none.
+	ReviewBase string
 
 	node *document.Node // where it was parsed, for messages
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"time"
@@ -24,13 +25,13 @@ const (
 
 // readNotify reads section "notify": an address, a program or both that receive messages about reviews.
 func readNotify(o *document.ObjectReader) (all []Webhook) {
-	url, secret, command := o.String("url"), o.String("secretFile"), o.OneOrMore("command")
+	address, secret, command := o.String("url"), o.String("secretFile"), o.OneOrMore("command")
 	o.Unknown()
 	receiver := Webhook{Reviews: true, Tries: DefaultTries, Timeout: DefaultTimeout, node: o.Node()}
 	if at := o.Value("url"); at != nil {
 		h := receiver
-		h.Name, h.URL, h.Parallel, h.PrivateNetwork = notifyURL, url, DefaultParallel, true // the operator's own address
-		if err := endpoint.CheckAddress(url); err != nil {
+		h.Name, h.URL, h.Parallel, h.PrivateNetwork = notifyURL, address, DefaultParallel, true // the operator's own address
+		if err := endpoint.CheckAddress(address); err != nil {
 			o.Fail(at, "%s", err.Error())
 		}
 		if secret != "" {
@@ -86,11 +87,13 @@ type notice struct {
 	Reason    string          `json:"reason,omitempty"`
 	Priority  record.Priority `json:"priority,omitempty"`
 	ExpiresAt time.Time       `json:"expiresAt,omitzero"`
+	// URL is the page on which a person can decide it, if the server has one.
+	URL string `json:"url,omitempty"`
 }
 
 // newNotice returns the message about the review that an event opened, raised or ended, and its id. The id is "" if
 // there is nothing to report.
-func newNotice(ctx context.Context, e *engine.Engine, as engine.Principal, h header) (p payload, id string, err error) {
+func newNotice(ctx context.Context, e *engine.Engine, hook Webhook, h header) (p payload, id string, err error) {
 	p.Timestamp = h.Time
 	reason := ""
 	switch {
@@ -107,7 +110,7 @@ func newNotice(ctx context.Context, e *engine.Engine, as engine.Principal, h hea
 	default:
 		return p, "", nil
 	}
-	review, err := e.Review(ctx, as, h.ReviewID)
+	review, err := e.Review(ctx, viewer(hook), h.ReviewID)
 	if engine.CodeOf(err) == engine.CodeUnknownReview {
 		return p, "", nil // removed with its instance
 	}
@@ -120,6 +123,9 @@ func newNotice(ctx context.Context, e *engine.Engine, as engine.Principal, h hea
 	}
 	if p.Type != noticeExpired {
 		n.Priority, n.ExpiresAt = review.Priority, review.ExpiresAt
+	}
+	if hook.ReviewBase != "" {
+		n.URL = hook.ReviewBase + url.PathEscape(h.ReviewID)
 	}
 	p.Data, err = json.Marshal(n)
 	return p, h.ReviewID + strings.TrimPrefix(p.Type, "review"), err

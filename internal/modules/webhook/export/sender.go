@@ -225,7 +225,7 @@ func newDelivery(ctx context.Context, e *engine.Engine, hook Webhook, item engin
 	p, id := payload{Type: "workflow." + string(h.Kind), Timestamp: h.Time, Data: item.JSON}, h.Instance+"_"+strconv.FormatInt(h.Seq, 10)
 	if hook.Reviews {
 		var err error
-		if p, id, err = newNotice(ctx, e, viewer(hook), h); err != nil || id == "" {
+		if p, id, err = newNotice(ctx, e, hook, h); err != nil || id == "" {
 			return nil, err
 		}
 	}

@@ -522,6 +522,7 @@ func TestNotices(t *testing.T) {
 		}
 		h := hook
 		h.Name, h.Reviews, h.FromStart = "notify.url", true, false
+		h.ReviewBase = "https://gavel.example/console/reviews/"
 		stop := b.sendTo(h, r)
 		b.move(b.start(), 2)
 		release, err := b.Start(t.Context(), operator, engine.StartRequest{Type: "release"})
@@ -550,7 +551,7 @@ func TestNotices(t *testing.T) {
 		}
 		all := strings.Join(r.bodies, "\n")
 		opened := `{"type":"review.opened","timestamp":"2000-01-01T00:00:00Z","data":{"reviewId":"` + ids[0] + `","id":"` + release.ID + `","workflow":"release","version":1,` +
-			`"state":"ready","action":"ship","requestedBy":"op","reason":"assurance_too_low","priority":"high","expiresAt":"2000-01-01T01:00:00Z"}}`
+			`"state":"ready","action":"ship","requestedBy":"op","reason":"assurance_too_low","priority":"high","expiresAt":"2000-01-01T01:00:00Z","url":"https://gavel.example/console/reviews/` + ids[0] + `"}}`
 		if !strings.Contains(all, opened) || strings.Contains(all, "hunter2") {
 			t.Errorf("the messages are\n%s\nwithout\n%s", all, opened)
 		}
