@@ -287,7 +287,7 @@ func (c *console) showProblem(w http.ResponseWriter, r *http.Request, status int
 // writePage executes a template of the site.
 func (c *console) writePage(w http.ResponseWriter, r *http.Request, status int, name string, data any, csrf string) {
 	var text strings.Builder
-	if err := site.ExecuteTemplate(&text, name, data); err != nil {
+	if err := shells.ExecuteTemplate(&text, name, data); err != nil {
 		c.host.Log.Error("a page of the console cannot be rendered", "path", r.URL.Path, "error", err)
 		http.Error(w, "This page has a defect. The log has the details.", http.StatusInternalServerError)
 		return

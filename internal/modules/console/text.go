@@ -38,7 +38,7 @@ func digestOf(text string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// site holds the templates and functions that all pages share.
+// site holds the templates and functions that all pages share. It is never executed.
 var site = template.Must(template.New("site").Funcs(template.FuncMap{
 	"style":  func() template.CSS { return template.CSS(stylesheet) }, //nolint:gosec // our own
 	"script": func() template.JS { return template.JS(scriptText) },   //nolint:gosec // our own
@@ -57,6 +57,9 @@ var site = template.Must(template.New("site").Funcs(template.FuncMap{
 	"dict":    makeDict,
 	"right":   func(name string) engine.Right { return engine.Right(name) },
 }).Parse(siteTemplates))
+
+// shells has the templates around pages. Templates that were executed cannot be cloned for pages.
+var shells = template.Must(site.Clone())
 
 // Limits of what a page shows of one text, in characters. Longer texts are cut; the page links to the whole.
 const (
