@@ -183,7 +183,7 @@ var Packages = []Package{
 
 	// Modules may import the core, but neither faces nor one another; checkOwn checks that too.
 	{Path: "internal/modules/chain", May: slices.Concat(below5, []string{"internal/cli", "engine/store/driver", "internal/auth", "internal/config", "internal/fairshare", "internal/gate", "internal/module", "internal/operation", "internal/telemetry", "internal/term", "internal/upstream"})},
-	{Path: "internal/modules/console", May: slices.Concat(below5, services, []string{"internal/cli", "internal/fairshare", "internal/module", "internal/operation", "internal/term"})},
+	{Path: "internal/modules/console", May: slices.Concat(below5, services, []string{Root, "internal/cli", "internal/fairshare", "internal/module", "internal/operation", "internal/term"})},
 	{Path: "internal/modules/demo", May: []string{"internal/cli", "internal/module", "internal/term", "judge", "engine/workflow", "engine"}},
 	{Path: "internal/modules/evidence", May: []string{Root, "internal/cli", "internal/config", "internal/evidence", "internal/module", "internal/operation", "internal/term", "judge"}},
 	{Path: "internal/modules/gateway", May: slices.Concat(below5, services, shared, []string{"internal/cli", "internal/filelock", "internal/mcp/wire", "internal/module", "internal/operation", "internal/term", "internal/modules/gateway/expose", "internal/modules/gateway/foreign"})},

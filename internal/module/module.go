@@ -60,6 +60,17 @@ type Module struct {
 	// NextStep returns the command that sets up a coding agent for a configuration file, to be run in its folder; "" if
 	// there is none.
 	NextStep func(client, config string) string
+	// Demo is a part of gavel demo, with the name of the module. It returns once ctx has ended.
+	Demo func(context.Context, Demo) error
+}
+
+// Demo is what a module's part of gavel demo runs with.
+type Demo struct {
+	// Store is the path of a store that does not exist yet.
+	Store    string
+	In       io.Reader
+	Out, Err *term.Terminal
+	Log      *slog.Logger
 }
 
 // Command is a command of the command line.
@@ -170,6 +181,16 @@ func Commands(parent string) []Command {
 		}
 	}
 	return all
+}
+
+// FindDemo returns a module's part of gavel demo; nil if there is none.
+func FindDemo(name string) func(context.Context, Demo) error {
+	for _, m := range modules {
+		if m.Name == name {
+			return m.Demo
+		}
+	}
+	return nil
 }
 
 // IsRegistered reports whether a module is registered.

@@ -39,6 +39,7 @@ func init() {
 			First: "look at a store in your browser",
 			New:   func() any { return &command{} },
 		}},
+		Demo: playDemo,
 		Extend: func(module.Setup) *module.Extension {
 			return &module.Extension{Site: &module.Site{Path: base, ReviewPath: base + "reviews/", Open: func(h module.SiteHost) (http.Handler, error) { return newConsole(h) }}}
 		},

@@ -35,7 +35,7 @@ func init() {
 
 // command implements gavel demo.
 type command struct {
-	Part  string `arg:"" name:"part" optional:"" enum:"workflow,evidence,gateway,chain" default:"workflow" help:"What to watch: workflow (the default), evidence, gateway or chain."`
+	Part  string `arg:"" name:"part" optional:"" enum:"workflow,evidence,gateway,chain,console" default:"workflow" help:"What to watch: workflow (the default), evidence, gateway, chain or console."`
 	Keep  bool   `name:"keep" help:"Keep the store, and print how to inspect it."`
 	JSON  bool   `name:"json" help:"Print the exchange as JSON."`
 	Store string `name:"store" env:"GAVEL_DEMO_STORE" placeholder:"PATH" help:"Create the store at this path, and keep it. It must not exist yet."`
@@ -61,6 +61,9 @@ prevent the deployment whatever the agent says, and a tool that changes disappea
 In gavel demo chain an agent starts steps across three servers. gavel is killed while one of them takes
 a payment, and continues in that step. A person reports the outcome of the payment, and it is made once.
 
+gavel demo console fills a store with what an hour of three workflows leaves, and opens it in gavel's
+console. It prints the address, and runs until Ctrl+C.
+
 The demo checks every answer, and fails if one is unexpected.
 
 Examples:
@@ -69,6 +72,7 @@ Examples:
     gavel demo evidence
     gavel demo gateway
     gavel demo chain
+    gavel demo console
     gavel demo --keep         # then look at what was recorded
     gavel demo --json | jq '.decisions[] | {action, outcome, decidedBy}'
 
@@ -83,12 +87,19 @@ func (c *command) Run(ctx context.Context, con *cli.Console) error {
 			return term.UsageErrorf("watch another part", "this gavel is built without the module %s, which the demo %s needs", name, c.Part)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
-	defer cancel()
+	ofModule := module.FindDemo(c.Part)
+	if ofModule != nil && c.JSON {
+		return term.UsageErrorf("leave out --json", "the demo %s has no exchange to print", c.Part)
+	}
 	path, cleanup, err := c.makeStorePath()
 	if err != nil {
 		return err
 	}
+	if ofModule != nil {
+		return errors.Join(ofModule(ctx, module.Demo{Store: path, In: con.In, Out: con.Out, Err: con.Err, Log: con.Log}), cleanup())
+	}
+	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
+	defer cancel()
 	return errors.Join(Play(ctx, Options{
 		Part: c.Part, Store: path, Kept: c.Keep || c.Store != "", JSON: c.JSON, Version: cli.ReadBuild().Version,
 		Env: cli.WithoutSettings(os.Environ()), Out: con.Out, Tables: cli.HistoryTables,

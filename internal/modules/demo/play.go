@@ -58,7 +58,10 @@ type play struct {
 	needs []string
 }
 
-var plays = map[string]play{"workflow": workflowPlay, "evidence": evidencePlay, "gateway": gatewayPlay, "chain": chainPlay}
+var plays = map[string]play{"workflow": workflowPlay, "evidence": evidencePlay, "gateway": gatewayPlay, "chain": chainPlay, "console": consolePart}
+
+// consolePart is played by its module.
+var consolePart = play{needs: []string{"console", "evidence"}}
 
 var workflowPlay = play{
 	headline: "An agent drives a workflow, and gavel judges every move before it happens.",
