@@ -73,8 +73,8 @@ const (
 // Decision is a recorded decision as callers see it. None of its fields holds sensitive values.
 type Decision struct {
 	ID string `json:"decisionId,omitempty"` // "" when nothing was recorded
-	// Verdict is masked. Only the history has its Opinions. Only operators, reviewers and auditors see the content of
-	// its Evidence.
+	// Verdict is masked. Its Opinions are only in the history, and in answers of Decide to roles that see all instances.
+	// Only operators, reviewers and auditors see the content of its Evidence.
 	judge.Verdict
 	Violations []string `json:"violations,omitzero"`
 }

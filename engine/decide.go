@@ -89,9 +89,13 @@ func (e *Engine) Decide(ctx context.Context, p Principal, req DecideRequest) (De
 	v.Applied = false
 	v.Suggestions = slices.DeleteFunc(v.Suggestions, func(s string) bool { return s == judge.ReviewsAreOff })
 	e.publishUnrecorded(ctx, p, record.Prechecked, c, l.stored.Version, v)
+	shown := decisionView(&record.Decision{Verdict: v})
+	if seesAll(p.Role) { // agents get the same answer as from Validate
+		shown.Opinions = v.Opinions
+	}
 	return DecideResult{
 		Workflow: l.def.Name, Version: l.stored.Version, Hash: l.def.Hash, State: req.State, Action: req.Action,
-		Approved: v.Outcome == judge.Approve, Decision: decisionView(&record.Decision{Verdict: v}), NotChecked: notChecked(p, l.def, req, v.Target),
+		Approved: v.Outcome == judge.Approve, Decision: shown, NotChecked: notChecked(p, l.def, req, v.Target),
 	}, nil
 }
 

@@ -73,6 +73,26 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// Roles that see all instances see which layer thought what, as in the history; agents do not.
+func TestDecideShowsOpinions(t *testing.T) {
+	b := newBench(t)
+	b.define(operator, strictSteps)
+	req := engine.DecideRequest{Workflow: "steps", State: "b", Action: "end", Data: json.RawMessage(`{"n":2,"owner":"x"}`), Context: json.RawMessage(`{"least":2}`)}
+	for _, p := range []engine.Principal{agent, operator, reviewer} {
+		r, err := b.Decide(t.Context(), p, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var layers []judge.LayerName
+		for _, o := range r.Decision.Opinions {
+			layers = append(layers, o.Layer)
+		}
+		if shows := slices.Contains(layers, r.Decision.DecidedBy); shows != (p.Role != engine.RoleAgent) {
+			t.Errorf("a %s gets the opinions of %v", p.Role, layers)
+		}
+	}
+}
+
 func TestDecideRefusesInvalidRequests(t *testing.T) {
 	b := newBench(t)
 	b.define(operator, simple)

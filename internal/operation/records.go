@@ -118,7 +118,7 @@ var (
 	}, callEngine(Engine.Statistics))
 	Decide = Add(Operation{
 		ID: "decide", Group: "decide", Title: "Judge an action without an instance", Right: engine.RightDecide,
-		Description: "For callers that keep their own state and only need the judgement. Nothing is recorded; notChecked lists the rules that need a history and were not checked.",
+		Description: "For callers that keep their own state and only need the judgement. Nothing is recorded; notChecked lists the rules that need a history and were not checked. Reviewers and operators also get the opinion of each layer.",
 		Fields: []Field{
 			{Name: "idempotencyKey", Go: "Key", Header: fieldKey.Header, Help: "With the same key, a model's answer to exactly this request is reused."},
 			{Name: "workflow", Help: "The name of a defined workflow; or give a definition."},
