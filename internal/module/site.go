@@ -80,6 +80,11 @@ type Page struct {
 	// Templates is html/template text that defines a template for each name in Regions. A region that shows nothing is
 	// hidden; the others follow one another and are updated separately. They get a View of the site, with what Load
 	// returned in its field Data. Inside a region, elements with an id are updated one by one.
+	//
+	// Functions: text and short show text from outside, json a document; when, ago, took, percent and count show
+	// figures; id shortens an id, and path builds an address. outcome, assured, layer and refusal put a decision into
+	// words; changes compares two documents; dict builds the data of a template; right names a right for .May.
+	// Templates: verdict gets an outcome, changes gets a comparison, csrf gets the View and belongs into every form.
 	Templates string
 	Regions   []string
 	// Load returns the data; nil hides the page (as a part) or answers that it does not exist.
@@ -89,6 +94,9 @@ type Page struct {
 	// Actions handle its forms, by the last part of the form's address. A message is shown on the page; next, if not "",
 	// is another page to show, below the site's path.
 	Actions map[string]func(context.Context, Visit) (next, message string, err error)
+	// Answers handle forms that change nothing, by the last part of the form's address. The page is shown again with the
+	// answer in the field Answer of its View, and with what was typed in Form.
+	Answers map[string]func(context.Context, Visit) (answer any, err error)
 	// Files are downloads, by the last part of their address.
 	Files map[string]func(context.Context, Visit) (File, error)
 }

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -79,7 +80,7 @@ func newConsole(host module.SiteHost) (*console, error) {
 
 // ownPages are the pages of this module.
 func ownPages(host module.SiteHost) []module.Page {
-	return []module.Page{nowPage(host)}
+	return []module.Page{nowPage(host), definitionsPage(), definitionPage(host)}
 }
 
 // addPage registers the routes of a page.
@@ -98,6 +99,9 @@ func (c *console) addPage(declared module.Page) (*page, error) {
 	}
 	for name, action := range p.Actions {
 		c.mux.HandleFunc("POST "+at(declared.Path, name), func(w http.ResponseWriter, r *http.Request) { c.act(w, r, p, action) })
+	}
+	for name, answer := range p.Answers {
+		c.mux.HandleFunc("POST "+at(declared.Path, name), func(w http.ResponseWriter, r *http.Request) { c.answer(w, r, p, answer) })
 	}
 	for name, file := range p.Files {
 		c.mux.HandleFunc("GET "+at(declared.Path, name), func(w http.ResponseWriter, r *http.Request) { c.sendFile(w, r, p, file) })
@@ -163,10 +167,14 @@ func (c *console) recoverPanic(w http.ResponseWriter, r *http.Request) {
 	c.showProblem(w, r, http.StatusInternalServerError, "This page has a defect.", "The log has the details.")
 }
 
-// visit returns a request as pages see it.
+// visit returns a request as pages see it. The page that a form belongs to keeps its query.
 func (c *console) visit(r *http.Request) module.Visit {
 	who, _ := auth.FromContext(r.Context())
-	return module.Visit{Call: c.host.Call(who), Path: r.PathValue, Values: r.URL.Query()}
+	query := r.URL.Query()
+	if at, err := url.Parse(addressOf(r)); err == nil {
+		query = at.Query()
+	}
+	return module.Visit{Call: c.host.Call(who), Path: r.PathValue, Values: query}
 }
 
 // showPage renders a page and the parts that other modules add to it.
@@ -211,6 +219,22 @@ func (c *console) act(w http.ResponseWriter, r *http.Request, p *page, action fu
 		next = r.PostForm.Get("from")
 	}
 	http.Redirect(w, r, returnPath(next), http.StatusSeeOther)
+}
+
+// answer shows the page of a form again, with the answer to the form.
+func (c *console) answer(w http.ResponseWriter, r *http.Request, p *page, answer func(context.Context, module.Visit) (any, error)) {
+	v := c.visit(r)
+	v.Values = r.PostForm
+	if !p.isAllowed(v.Call.Caller.Principal) {
+		c.showError(w, r, engine.Authorize(v.Call.Caller.Principal, p.Needs))
+		return
+	}
+	data, err := answer(r.Context(), v)
+	if err != nil {
+		c.showFailedForm(w, r, p, err)
+		return
+	}
+	c.showPage(w, r, p, pageState{Form: r.PostForm, Answer: data})
 }
 
 // showFailedForm shows the page of a form again, with the error.

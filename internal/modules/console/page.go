@@ -43,6 +43,8 @@ func (p *page) isAllowed(who engine.Principal) bool {
 type pageState struct {
 	Error *engine.Error
 	Form  url.Values
+	// Answer is the result of one of Page.Answers.
+	Answer any
 }
 
 // View is what the templates of a page get.

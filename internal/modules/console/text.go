@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/operation"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
@@ -30,7 +31,7 @@ var scriptText string
 var siteTemplates string
 
 // policy allows the style and the script of the pages by digest, forms of this site, and its event streams.
-var policy = "default-src 'none'; style-src " + digestOf(stylesheet) + "; script-src " + digestOf(scriptText) +
+var policy = "default-src 'none'; style-src " + digestOf(stylesheet) + " " + digestOf(workflow.SVGStyle) + "; script-src " + digestOf(scriptText) +
 	"; connect-src 'self'; form-action 'self'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
 
 func digestOf(text string) string {
@@ -55,7 +56,11 @@ var site = template.Must(template.New("site").Funcs(template.FuncMap{
 	"refusal": operation.DescribeRefusal,
 	"changes": func(before, after json.RawMessage) []Change { return compareJSON(before, after) },
 	"dict":    makeDict,
-	"right":   func(name string) engine.Right { return engine.Right(name) },
+	"plus":    func(a, b int) int { return a + b },
+	"minus":   func(a, b int) int { return a - b },
+	"period":  term.Roughly,
+	"typed":   typedOr, "severity": classOfSeverity,
+	"right": func(name string) engine.Right { return engine.Right(name) },
 }).Parse(siteTemplates))
 
 // shells has the templates around pages. Templates that were executed cannot be cloned for pages.
@@ -226,4 +231,16 @@ func makeDict(pairs ...any) (map[string]any, error) {
 		m[fmt.Sprint(pairs[i])] = pairs[i+1]
 	}
 	return m, nil
+}
+
+// typedOr returns what a visitor typed into a field of the form that was just sent, or the field's first value.
+func typedOr(form url.Values, name, first string) string {
+	if form.Has(name) {
+		return form.Get(name)
+	}
+	return first
+}
+
+func classOfSeverity(s workflow.Severity) string {
+	return map[workflow.Severity]string{workflow.SeverityError: "no", workflow.SeverityWarning: "wait"}[s]
 }
