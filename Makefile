@@ -83,6 +83,10 @@ bench-peers: ## Compare with a policy server and bare servers in one run, where 
 million: ## Measure the store with a million instances in its file (about 1.5 GB, minutes)
 	@$(GO) test -count 1 -timeout 60m -v -run 'TestMillion$$' ./engine/store/sqlite -store.instances $(INSTANCES) | grep -vE '^(===|PASS)'
 
+.PHONY: bench-console
+bench-console: ## Measure the console's first page with a million instances, and an advance with 200 open pages (2 GB, minutes)
+	@GAVEL_LONG=1 $(GO) test -count 1 -parallel 1 -timeout 60m -v -run 'TestConsole(FirstPage|OpenPages)$$' ./cmd/gavel -console.instances $(INSTANCES) -console.pages 200 | grep -vE '^(===|PASS)'
+
 .PHONY: bench-postgres
 bench-postgres: ## Measure commits and pages of a PostgreSQL with a million instances (3 GB, minutes)
 	@$(GO) test -count 1 -timeout 60m -v -run 'Test(BenchPostgres|Million)$$' ./internal/modules/postgres -pg.rounds 3 -pg.instances $(INSTANCES) | grep -vE '^(===|PASS)'
@@ -173,6 +177,14 @@ docs: golden ## Generated pages are golden files
 .PHONY: site
 site: ## Write the pages as a site to .tmp/site/html, and check it in a browser (Python, Node and npm)
 	.ci/run site
+
+.PHONY: console
+console: ## Check the console in a browser, and keep the pictures in .tmp/console/shots (Node and npm)
+	.ci/run console
+
+.PHONY: screenshots
+screenshots: ## Take the pictures of README and docs/console.md again (Node and npm)
+	.ci/run screenshots
 
 .PHONY: tidy
 tidy: ## Tidy go.mod
