@@ -11,6 +11,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -215,10 +216,10 @@ func (c *console) act(w http.ResponseWriter, r *http.Request, p *page, action fu
 		return
 	}
 	sessionOf(r).putMessage(message)
-	if next == "" {
-		next = r.PostForm.Get("from")
+	if next != "" {
+		next = base + next
 	}
-	http.Redirect(w, r, returnPath(next), http.StatusSeeOther)
+	http.Redirect(w, r, returnPath(cmp.Or(next, r.PostForm.Get("from"))), http.StatusSeeOther)
 }
 
 // answer shows the page of a form again, with the answer to the form.

@@ -47,7 +47,9 @@ type kit struct {
 
 	t     testing.TB
 	store store.Store
-	url   string
+
+	server *httptest.Server // begun by the first visitor, because a listener cannot be in a bubble of synctest
+	url    string
 
 	mu      sync.Mutex
 	revoked map[string]bool // principals whose token is no longer valid
@@ -87,10 +89,10 @@ func newKit(t testing.TB, options ...func(*setup)) *kit {
 	if k.console, err = newConsole(s.host); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(k.console)
-	k.url = server.URL
 	t.Cleanup(func() {
-		server.Close()
+		if k.server != nil {
+			k.server.Close()
+		}
 		if err := k.store.Close(); err != nil {
 			t.Errorf("close the store: %v", err)
 		}
@@ -160,6 +162,10 @@ type visitor struct {
 
 // visit returns a browser without a session. It does not follow redirects.
 func (k *kit) visit() *visitor {
+	if k.server == nil {
+		k.server = httptest.NewServer(k.console)
+		k.url = k.server.URL
+	}
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		k.t.Fatal(err)

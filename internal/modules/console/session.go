@@ -285,9 +285,6 @@ func (c *console) signOut(w http.ResponseWriter, r *http.Request) {
 
 // returnPath returns the address to show next: a page of the console, never another site.
 func returnPath(next string) string {
-	if next != "" && !strings.HasPrefix(next, "/") {
-		next = base + next
-	}
 	u, err := url.Parse(next)
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(u.Path, base) || strings.ContainsAny(next, "\\\r\n") ||
 		strings.Contains(u.Path, "..") || strings.Contains(u.Path, "/-/") || strings.HasPrefix(u.Path, base+linkPath) || strings.HasPrefix(u.Path, base+signInPath) {

@@ -1,0 +1,76 @@
+package console
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestMarksAreShown(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain ünïcode 漢字":             "plain ünïcode 漢字",
+		"a\u202egnp.exe":               "a⟨U+202E⟩gnp.exe",
+		"\x1b[31mred\x1b[0m":           "␛[31mred␛[0m",
+		"zero\u200bwidth\u2066iso":     "zero⟨U+200B⟩width⟨U+2066⟩iso",
+		"nul\x00 bell\x07 del\x7f":     "nul␀ bell␇ del␡",
+		"bad \xff\xfe utf-8":           "bad �� utf-8",
+		"line\nand\ttab":               "line\nand\ttab",
+		"tag \U000E0041 characters":    "tag ⟨U+E0041⟩ characters",
+		"next line\u0085 and\u2028sep": "next line⟨U+0085⟩ and⟨U+2028⟩sep",
+		"\ufeffbom soft\u00adhyphen":   "⟨BOM⟩bom soft⟨soft hyphen⟩hyphen",
+	} {
+		if got := showMarks(in); got != want {
+			t.Errorf("%q is shown as %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestLongTextsAreCut(t *testing.T) {
+	if got := cutText(strings.Repeat("ä", 100_000), maxText); utf8.RuneCountInString(got) > maxText+40 || !strings.HasSuffix(got, "… (98\u202f000 more characters)") {
+		t.Errorf("%d characters, ending in %q", utf8.RuneCountInString(got), got[len(got)-40:])
+	}
+	if got := cutText("short", 5); got != "short" {
+		t.Error(got)
+	}
+}
+
+func FuzzShowMarks(f *testing.F) {
+	f.Add("a\u202eb\x1b[0m<script>\xff")
+	f.Fuzz(func(t *testing.T, s string) {
+		got := showMarks(s)
+		if !utf8.ValidString(got) || strings.ContainsFunc(got, isHidden) {
+			t.Errorf("%q is shown as %q", s, got)
+		}
+	})
+}
+
+func TestDifferences(t *testing.T) {
+	before, after := `{"a":1,"b":{"c":[1,2,3],"d":"x"},"gone":true,"n":9007199254740993}`, `{"a":1,"b":{"c":[1,5],"d":"y"},"n":9007199254740992,"new":null}`
+	got := compareJSON(json.RawMessage(before), json.RawMessage(after))
+	want := []Change{
+		{Path: "b.c[1]", Before: "2", After: "5"},
+		{Path: "b.c[2]", Before: "3", Removed: true},
+		{Path: "b.d", Before: `"x"`, After: `"y"`},
+		{Path: "gone", Before: "true", Removed: true},
+		{Path: "n", Before: "9007199254740993", After: "9007199254740992"},
+		{Path: "new", After: "null", Added: true},
+	}
+	if len(got) != len(want) {
+		t.Fatalf("got %+v", got)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("difference %d is %+v, want %+v", i, got[i], want[i])
+		}
+	}
+	if got := compareJSON(json.RawMessage(before), json.RawMessage(before)); len(got) != 0 {
+		t.Errorf("equal documents differ: %+v", got)
+	}
+	if got := compareJSON(nil, json.RawMessage(`{"a":1}`)); len(got) != 1 || !got[0].Added {
+		t.Errorf("from nothing: %+v", got)
+	}
+	if got := compareJSON(nil, json.RawMessage(`{`)); len(got) != 1 {
+		t.Errorf("not JSON: %+v", got)
+	}
+}
