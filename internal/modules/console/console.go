@@ -81,7 +81,9 @@ func newConsole(host module.SiteHost) (*console, error) {
 
 // ownPages are the pages of this module.
 func ownPages(host module.SiteHost) []module.Page {
-	return []module.Page{nowPage(host), definitionsPage(), definitionPage(host)}
+	return []module.Page{
+		nowPage(host), reviewsPage(), reviewPage(), instancesPage(), instancePage(), decisionPage(), definitionsPage(), definitionPage(host),
+	}
 }
 
 // addPage registers the routes of a page.

@@ -267,6 +267,14 @@ func textOf(page string) string {
 	return strings.TrimSpace(anySpan.ReplaceAllString(html.UnescapeString(tag.ReplaceAllString(unseen.ReplaceAllString(page, " "), " ")), " "))
 }
 
+// findAll returns what the first group of a pattern matches in a page, with HTML unescaped.
+func findAll(page, pattern string) (found []string) {
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(page, -1) {
+		found = append(found, html.UnescapeString(m[1]))
+	}
+	return found
+}
+
 // wantText fails the test unless a page shows all the texts.
 func wantText(t testing.TB, page string, texts ...string) {
 	t.Helper()

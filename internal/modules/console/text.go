@@ -60,6 +60,8 @@ var site = template.Must(template.New("site").Funcs(template.FuncMap{
 	"minus":   func(a, b int) int { return a - b },
 	"period":  term.Roughly,
 	"typed":   typedOr, "severity": classOfSeverity,
+	"unsaid": unsaid, "contains": strings.Contains, "age": formatAge, "cost": formatCost,
+	"inc":   func(n int64) int64 { return n + 1 },
 	"right": func(name string) engine.Right { return engine.Right(name) },
 }).Parse(siteTemplates))
 
@@ -150,8 +152,22 @@ func formatTook(ms any) string {
 
 func formatPercent(f float64) string { return fmt.Sprintf("%.0f %%", f*100) }
 
+// formatAge says how old a fact was when it was used.
+func formatAge(used, fetched time.Time) string {
+	if d := used.Sub(fetched); d >= time.Second {
+		return term.Roughly(d) + " old at the decision"
+	}
+	return "fetched for the decision"
+}
+
+// formatCost shows a price in dollars.
+func formatCost(usd *float64) string { return fmt.Sprintf("$%.4f", *usd) }
+
 // formatCount writes a number with thin spaces between groups of three digits.
 func formatCount(n any) string {
+	if p, ok := n.(*int); ok {
+		n = *p
+	}
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "\u202f" + s[i:]
