@@ -96,6 +96,9 @@ func TestDemoConsole(t *testing.T) {
 			t.Errorf("%q is shown", secret)
 		}
 	}
+	if page := p.page(t, "/console/definitions/refund"); strings.Contains(page, "not-operator") || !strings.Contains(page, "What version 2 changed") {
+		t.Errorf("the definition of an operator is not shown as one:\n%s", page)
+	}
 	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}

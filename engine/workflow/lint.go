@@ -213,6 +213,8 @@ type LintRequest struct {
 	// Models and Sources are as in LintOptions.
 	Models  []string `json:"models"`
 	Sources []string `json:"sources"`
+	// Trusted is Owner.Trusted of LintOptions.
+	Trusted bool `json:"trusted,omitempty"`
 }
 
 // lintAnswer is the answer to a LintRequest: the definition as compact JSON, unless it does not
@@ -248,7 +250,7 @@ func answerRequest(request []byte) lintAnswer {
 	if issues := d.CheckBounds(r.Bounds); len(issues) > 0 {
 		return lintAnswer{Issues: issues}
 	}
-	issues, err := d.lintProblems(context.Background(), LintOptions{Models: r.Models, Sources: r.Sources}, nil)
+	issues, err := d.lintProblems(context.Background(), LintOptions{Models: r.Models, Sources: r.Sources, Owner: validators.Owner{Trusted: r.Trusted}}, nil)
 	if err != nil {
 		issues = []Issue{{Rule: "size", Severity: SeverityError, Message: err.Error()}}
 	}

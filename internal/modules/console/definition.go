@@ -270,7 +270,7 @@ func readDiff(text string) (lines []diffLine, more int) {
 
 // lint runs the rules that need no compiler: the engine compiled the definition when it accepted it.
 func (d *definitionData) lint(host module.SiteHost, v module.Visit) error {
-	req := workflow.LintRequest{Source: d.Name, Document: d.Definition, Models: host.Models}
+	req := workflow.LintRequest{Source: d.Name, Document: d.Definition, Models: host.Models, Trusted: d.Operator}
 	if v.Call.Sources != nil {
 		req.Sources = []string{}
 		for _, s := range v.Call.Sources() {
