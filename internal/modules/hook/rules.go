@@ -72,14 +72,17 @@ type answerCount struct{ client, verdict string }
 func extend(setup module.Setup) *module.Extension {
 	r := &currentRules{answered: map[answerCount]float64{}}
 	f := newFace(setup.Log, r)
+	trust := &trustWatch{file: setup.File}
 	return &module.Extension{
 		Parts:     []*module.Part{{Sections: []string{sectionHooks, config.SectionGates}, Prepare: r.prepare}},
 		Configure: r.configure, Check: r.check, Metrics: r.writeMetrics,
 		Connect: func(s module.System) error {
 			r.engine.Store(s.Engine)
+			trust.store = s.Store
 			return nil
 		},
-		Routes: []module.Route{{Pattern: "POST " + facePath + "{client}", Handler: f, Form: f.denyInForm}},
+		Warnings: trust.findWarnings,
+		Routes:   []module.Route{{Pattern: "POST " + facePath + "{client}", Handler: f, Form: f.denyInForm}},
 	}
 }
 

@@ -121,11 +121,19 @@ func findApproval(ctx context.Context, flag cli.StoreFlag) (*approval, error) {
 	}
 	defer db.Close()
 	inst, err := store.First(db.Instances(ctx, store.InstanceQuery{Workflow: rulesWorkflow, Subject: rulesSubject(path), Limit: 1}), "the approved rules")
-	switch {
-	case errors.Is(err, store.ErrNotFound), err == nil && (inst.Status != record.Running || string(inst.Context) == "{}"):
+	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil //nolint:nilnil // no approval
-	case err != nil:
+	}
+	if err != nil {
 		return nil, term.UnknownErrorf("", "cannot %w", err)
+	}
+	return readApproval(path, inst)
+}
+
+// readApproval reads the approval that an instance holds, or returns nil if it holds none.
+func readApproval(path string, inst record.Instance) (*approval, error) {
+	if inst.Status != record.Running || string(inst.Context) == "{}" {
+		return nil, nil //nolint:nilnil // no approval
 	}
 	a := &approval{path: path, instance: inst.ID, revision: inst.Revision}
 	if err := json.Unmarshal(inst.Context, &a.approvedRules); err != nil {
