@@ -37,6 +37,7 @@ const (
 	RightRetain     Right = "remove records of"
 	RightRelease    Right = "release the subject of"
 	RightOperate    Right = "pause, resume or redrive runs of"
+	RightPin        Right = "pin the tools of other servers for"
 )
 
 // allowed lists the roles that may request each right. Ownership is checked afterwards: see sight and
@@ -64,6 +65,7 @@ var allowed = map[Right][]Role{
 	RightRetain:     {RoleOperator},
 	RightRelease:    {RoleOperator},
 	RightOperate:    {RoleOperator},
+	RightPin:        {RoleOperator},
 }
 
 // Roles returns the roles that may request the right.

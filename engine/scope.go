@@ -44,7 +44,7 @@ func MatchName(pattern, name string) bool {
 
 // storeWideRights lists the operations that concern an entire store. A caller whose scope is limited may not
 // request them.
-var storeWideRights = map[Right]bool{RightImport: true, RightExport: true, RightAnchor: true, RightVerify: true, RightRetain: true}
+var storeWideRights = map[Right]bool{RightImport: true, RightExport: true, RightAnchor: true, RightVerify: true, RightRetain: true, RightPin: true}
 
 // loadNamed is loadDefinition for a name from a caller. Definitions that the caller may not use get the same
 // error as missing ones.

@@ -150,8 +150,8 @@ func isOfTemplate(template, uri string) bool {
 
 func (s *server) driftError(d Difference) *Error {
 	why := map[string]string{
-		changeAdded: "is not pinned", changeRemoved: "no longer exists", changeTwice: "is listed twice",
-		changeChanged: "differs from its pin (" + strings.Join(d.Members, ", ") + ")",
+		ChangeAdded: "is not pinned", ChangeRemoved: "no longer exists", ChangeTwice: "is listed twice",
+		ChangeChanged: "differs from its pin (" + strings.Join(d.Members, ", ") + ")",
 	}[d.Change]
 	return newError(CodeDrifted, s.name, "Ask an operator to compare it with gavel upstream diff and accept it with gavel upstream pin.", "The %s %q of the server %s.", d.Kind, d.Name, why)
 }

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -18,10 +19,10 @@ func (i Item) key() itemKey { return itemKey{i.Kind, i.Name} }
 
 // The changes of a Difference.
 const (
-	changeAdded   = "added"   // not pinned
-	changeRemoved = "removed" // no longer offered by the upstream
-	changeChanged = "changed"
-	changeTwice   = "twice" // offered twice under the same name
+	ChangeAdded   = "added"   // not pinned
+	ChangeRemoved = "removed" // no longer offered by the upstream
+	ChangeChanged = "changed"
+	ChangeTwice   = "twice" // offered twice under the same name
 )
 
 // Difference is one item whose current definition differs from its pin.
@@ -57,20 +58,24 @@ func compareItems(pinned, now []Item) []Difference {
 		d := Difference{Kind: item.Kind, Name: item.Name, Pinned: old.Raw, Now: current.Raw}
 		switch {
 		case count[item.key()] > 1:
-			d.Change = changeTwice
+			d.Change = ChangeTwice
 		case !there:
-			d.Change = changeRemoved
+			d.Change = ChangeRemoved
 		case !known:
-			d.Change = changeAdded
+			d.Change = ChangeAdded
 		default:
 			if d.Members = changedMembers(old, current); len(d.Members) == 0 {
 				continue
 			}
-			d.Change = changeChanged
+			d.Change = ChangeChanged
 		}
 		out = append(out, d)
 	}
 	return out
+}
+
+func compareDifferences(a, b Difference) int {
+	return cmp.Or(cmp.Compare(slices.Index(Kinds, a.Kind), slices.Index(Kinds, b.Kind)), cmp.Compare(a.Name, b.Name))
 }
 
 func byKey(items []Item) map[itemKey]Item {

@@ -12,8 +12,9 @@
 //   - A gated tool is called only after the engine has permitted and recorded the call. The outcome is recorded even
 //     if the caller has gone.
 //
-// It must never judge content itself, write the pins file while it serves, or decide by what a server claims about
-// itself (an annotation, a name). Evidence, chains and the gateway use it; it depends on none of them.
+// It must never judge content itself, write the pins file without an operator who accepts the change, or decide by what
+// a server claims about itself (an annotation, a name). Evidence, chains and the gateway use it; it depends on none of
+// them.
 package upstream
 
 import (

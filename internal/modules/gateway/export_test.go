@@ -1,8 +1,12 @@
 package gateway
 
 import (
+	"log/slog"
+	"testing"
+
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/gate"
+	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/upstream"
 )
 
@@ -33,4 +37,20 @@ func CheckSources(file *config.File, pins *upstream.Pins) error {
 		return err
 	}
 	return checkSources(file, declared, pins, gates)
+}
+
+// ServerRow exports serverRow.
+type ServerRow = serverRow
+
+// ExtendForTest opens the gateway of a file as a command does, on demand.
+func ExtendForTest(t *testing.T, file *config.File) *module.Extension {
+	t.Helper()
+	x := extend(module.Setup{File: file, OnDemand: true, Log: slog.New(slog.DiscardHandler), Folder: t.TempDir()})
+	take, err := x.Parts[0].Prepare(t.Context(), &module.Change{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	take()
+	t.Cleanup(x.Close)
+	return x
 }

@@ -29,6 +29,7 @@ type gateway struct {
 	onDemand bool // open the upstreams (the upstream.Manager) only when a tool is first called
 	calls    heldCalls
 	engine   atomic.Pointer[engine.Engine]
+	checks   checks
 
 	openMu sync.Mutex // held while upstreams are is opened on demand
 

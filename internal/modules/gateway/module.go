@@ -66,6 +66,7 @@ func extend(setup module.Setup) *module.Extension {
 			g.configure(cfg)
 		},
 		Connect: g.connect, Check: g.check, Provides: access{g}, Close: g.close,
+		Pages: []module.Page{g.serversPage()}, Warnings: g.findWarnings,
 	}
 	if setup.OnDemand {
 		return all
