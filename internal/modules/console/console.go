@@ -81,9 +81,8 @@ func newConsole(host module.SiteHost) (*console, error) {
 
 // ownPages are the pages of this module.
 func ownPages(host module.SiteHost) []module.Page {
-	return []module.Page{
-		nowPage(host), reviewsPage(), reviewPage(), instancesPage(), instancePage(), decisionPage(), definitionsPage(), definitionPage(host),
-	}
+	return append(takeBackPages(),
+		nowPage(host), reviewsPage(), reviewPage(), instancesPage(), instancePage(), decisionPage(), definitionsPage(), definitionPage(host))
 }
 
 // addPage registers the routes of a page.

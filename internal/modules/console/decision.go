@@ -205,7 +205,8 @@ func findQuote(text, quote string) [][2]int {
 		return nil
 	}
 	for i, word := range words {
-		words[i] = regexp.QuoteMeta(showMarks(strings.Trim(writeJSON(word), `"`)))
+		inJSON := writeJSON(word)
+		words[i] = regexp.QuoteMeta(showMarks(inJSON[1 : len(inJSON)-1]))
 	}
 	pattern, err := regexp.Compile(`(?i)` + strings.Join(words, `(?:\s|\\n|\\t|\\r)+`))
 	if err != nil {

@@ -14,16 +14,22 @@ type Change struct {
 	// Path is the part's place, such as "order.items[2]".
 	Path, Before, After string
 	Added, Removed      bool
+	// More, if not 0, counts the differences that are left out here. The other fields are then empty.
+	More int
 }
 
 // maxChanges limits the differences that a page shows.
 const maxChanges = 200
 
-// compareJSON returns the differences between two JSON documents, in the order of their paths.
+// compareJSON returns the differences between two JSON documents, in the order of their paths. If there are more than
+// maxChanges, the last element counts the others.
 func compareJSON(before, after json.RawMessage) []Change {
 	var changes []Change
 	collectChanges("", readJSON(before), readJSON(after), &changes)
-	return changes[:min(len(changes), maxChanges)]
+	if n := len(changes); n > maxChanges {
+		changes = append(changes[:maxChanges], Change{More: n - maxChanges})
+	}
+	return changes
 }
 
 // readJSON reads a document and keeps the digits of its numbers.
