@@ -186,7 +186,8 @@ func TestUncheckedLayersAreListed(t *testing.T) {
 		"rejected by a person": {judge.Verdict{Opinions: []judge.Opinion{{Layer: judge.ByReviewer, Outcome: judge.Reject}}}, []string{"a person decided"}, "No script"},
 		"failed evidence": {
 			judge.Verdict{Opinions: pass(judge.LayerTransition, judge.LayerEvidence), Degraded: true, Sandbox: []string{"seccomp"}, Evidence: []judge.Evidence{{Name: "tests", Failure: judge.FailureTimeout}, {Name: "log", Truncated: true}}},
-			[]string{`"tests" could not be fetched (timeout)`, `Only a part of the evidence "log"`, "without a protection: seccomp", "needed but not available"}, "No evidence",
+			[]string{`"tests" could not be fetched (timeout)`, `Only a part of the evidence "log"`, "without a protection: seccomp", "needed but not available"},
+			"No evidence",
 		},
 	} {
 		got := strings.Join(listUnchecked(engine.Decision{Verdict: c.decision}), "\n")

@@ -239,8 +239,14 @@ func markSpans(text string, spans [][2]int) template.HTML {
 
 // lines are the layers in the order in which they are asked; the first line that does not approve is the last.
 var lines = [][]judge.LayerName{
-	{judge.LayerTransition}, {judge.LayerFields, judge.LayerSchema}, {judge.LayerEvidence}, {judge.ByReviewer}, {judge.LayerScript},
-	{judge.LayerState}, {judge.LayerContent}, {judge.LayerModel},
+	{judge.LayerTransition},
+	{judge.LayerFields, judge.LayerSchema},
+	{judge.LayerEvidence},
+	{judge.ByReviewer},
+	{judge.LayerScript},
+	{judge.LayerState},
+	{judge.LayerContent},
+	{judge.LayerModel},
 }
 
 // nothingFrom says what it means that a layer had nothing to check.

@@ -44,6 +44,10 @@ func TestReviewsAreDecidedOneAfterTheOther(t *testing.T) {
 		t.Errorf("after the last: to %q", got.next)
 	}
 	wantText(t, v.show("reviews"), "No other review waits.", "Nothing waits for a person")
+	if body := v.show("reviews/" + ids[0]); strings.Contains(body, "What will happen") || strings.Contains(body, "<form class") {
+		t.Error("a review that is decided asks for a decision")
+	}
+	wantText(t, v.show("reviews?status=resolved"), "approve publish in paper", "reject publish in paper", "decided by rev:rob", "3 shown")
 	wantText(t, v.show("reviews/"+ids[0]), "Approved by rev:rob", "The note is good.")
 	wantText(t, v.show("reviews/"+ids[2]), "Rejected by rev:rob", "Allow it to be asked again")
 	got = v.send("reviews/"+ids[2], "resolve", "decision", "reopen", "reason", "I was wrong.")
