@@ -275,10 +275,12 @@ async function twoBrowsers() { // one wins, the other sees who resolved it
   await send(one, "reject");
   await one.waitForLoadState();
   must(await sees(two, /rita/), "the other browser does not see who resolved the review");
-  must(await two.locator("[name=reason]").first().inputValue().catch(() => "") === "A typed reason that must not be lost.", "the typed reason is lost when the review is resolved elsewhere");
+  must(await two.locator("#reason").inputValue().catch(() => "") === "A typed reason that must not be lost.", "the typed reason is lost when the review is resolved elsewhere");
   await shot(two, "review-resolved-elsewhere", { fullPage: true });
-  await send(two, "approve").catch(() => {});
-  await two.waitForLoadState();
+  must(await two.getByRole("button", { name: "Send the decision" }).isDisabled().catch(() => false), "a review that was resolved elsewhere can still be sent");
+  const csrf = await two.locator("input[name=csrf]").first().inputValue();
+  const late = await two.request.post(`${world.serve}/console/reviews/${review.reviewId}/-/resolve`, { form: { csrf, decision: "approve", reason: "too late" } });
+  must(late.status() === 409 && (await late.text()).includes("rita"), `the second decision gets ${late.status()}, and does not name who decided`);
   const decided = await reviewed(review.reviewId);
   must(decided.status === "resolved" && JSON.stringify(decided).includes('"rita"'), `two decisions gave ${JSON.stringify(decided).slice(0, 300)}`);
 }
@@ -295,7 +297,7 @@ async function typed() { // a change after an advance must not remove a typed re
   await call("workflow.advance", { id, action: "accept", data: {} });
   await call("workflow.advance", { id, action: "return", data: { comments: "Sunday is missing." } });
   must(await sees(page, /stale|no longer|changed/i), "a stale review does not show it in place");
-  must(await page.locator("[name=reason]").first().inputValue().catch(() => "") === "I called the shop", "an update removed a typed reason");
+  must(await page.locator("#reason").inputValue().catch(() => "") === "I called the shop", "an update removed a typed reason");
   await shot(page, "review-stale", { fullPage: true });
 }
 

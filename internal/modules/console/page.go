@@ -98,13 +98,20 @@ type shell struct {
 
 type menuItem struct {
 	Address, Title string
-	Current        bool
+	Current        string // a value of aria-current
 }
 
 func (c *console) menu(who engine.Principal, current *page) (items []menuItem) {
 	for _, p := range c.pages {
 		if p.Place == module.InMenu && p.isAllowed(who) {
-			items = append(items, menuItem{Address: base + p.Path, Title: p.Title, Current: p == current})
+			item := menuItem{Address: base + p.Path, Title: p.Title}
+			switch {
+			case p == current:
+				item.Current = "page"
+			case current != nil && p.Path != "" && strings.HasPrefix(current.Path, p.Path+"/"):
+				item.Current = "true" // the page is below it
+			}
+			items = append(items, item)
 		}
 	}
 	return items

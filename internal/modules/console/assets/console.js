@@ -32,6 +32,11 @@ function isBusy(element) {
 }
 const withoutTimes = (element) => element.outerHTML.replace(/(<time [^>]*>)[^<]*/g, "$1").replace(/ open=""/g, "");
 
+// A form that is no longer offered keeps what was typed, but cannot be sent.
+function retire(form) {
+  for (const button of form.querySelectorAll("button")) button.disabled = true;
+}
+
 // update changes the children of an element to those of next: those with an id one by one, unless they are busy.
 function update(element, next) {
   const named = (e) => [...e.children].every((c) => c.id) && e.children.length > 0;
@@ -47,7 +52,7 @@ function update(element, next) {
       if ((before ? before.nextElementSibling : element.firstElementChild) !== place) element.insertBefore(place, before ? before.nextSibling : element.firstChild);
       before = place;
     }
-    for (const gone of have.values()) if (!isBusy(gone)) gone.remove();
+    for (const gone of have.values()) if (isBusy(gone)) retire(gone); else gone.remove();
     return element;
   }
   if (!isBusy(element)) {
@@ -61,6 +66,7 @@ function update(element, next) {
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     return element;
   }
+  for (const form of element.querySelectorAll("form[id]")) if (!next.querySelector(`[id="${form.id}"]`)) retire(form);
   // The form stays; everything around it that has an id is still brought up to date.
   for (const child of next.querySelectorAll("[id]")) {
     const old = document.getElementById(child.id);
