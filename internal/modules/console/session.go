@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"errors"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -136,11 +137,7 @@ func sessionOf(r *http.Request) *session {
 
 // session returns the session of a request.
 func (c *console) session(r *http.Request) (*session, error) {
-	name := cookieName
-	if c.host.IsSecure(r) {
-		name = secureCookieName
-	}
-	cookies := r.CookiesNamed(name)
+	cookies := r.CookiesNamed(c.cookie(r, "", 0).Name)
 	if len(cookies) != 1 { // several are a sign of another site below this domain
 		return nil, errNoSession
 	}
@@ -184,11 +181,16 @@ func mayVisit(id auth.Identity) bool {
 	return id.Events == "" && (id.Role == engine.RoleReviewer || id.Role == engine.RoleOperator || id.Role == engine.RoleAuditor)
 }
 
-// signInPage is what the page to sign in shows.
+// signInPage is what the page to sign in shows. Strangers see it, so it names nothing of the server.
 type signInPage struct {
-	Next, Error, Store string
-	// ByLink reports that visitors sign in by a link, not by a token.
-	ByLink bool
+	Next, Error string
+	// ByLink reports that visitors sign in by a link, not by a token; Open that the server identifies no callers.
+	ByLink, Open bool
+}
+
+func (c *console) newSignInPage(ctx context.Context, next, problem string) signInPage {
+	_, err := c.host.Gate.Authenticate(ctx, "")
+	return signInPage{Next: returnPath(next), Error: problem, ByLink: c.host.Exchange != nil, Open: err == nil}
 }
 
 // signIn begins a session, from the form or from the link that gavel ui prints.
@@ -209,7 +211,7 @@ func (c *console) signIn(w http.ResponseWriter, r *http.Request) {
 		}
 		c.beginSession(w, r, strings.TrimSpace(r.PostForm.Get("token")), r.PostForm.Get("next"))
 	default:
-		c.writePage(w, r, http.StatusOK, "sign-in", signInPage{Next: returnPath(r.URL.Query().Get("next")), Store: c.host.StoreName, ByLink: c.host.Exchange != nil}, "")
+		c.writePage(w, r, http.StatusOK, "sign-in", c.newSignInPage(r.Context(), r.URL.Query().Get("next"), ""), "")
 	}
 }
 
@@ -230,17 +232,22 @@ func (c *console) beginSession(w http.ResponseWriter, r *http.Request, bearer, n
 	http.Redirect(w, r, returnPath(next), http.StatusSeeOther)
 }
 
+// cookie returns the cookie of a session. Its name has the port, because browsers send cookies to all ports of a host, and
+// several consoles may be open on this machine.
 func (c *console) cookie(r *http.Request, value string, age int) *http.Cookie {
 	cookie := &http.Cookie{Name: cookieName, Value: value, Path: base, HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: age}
-	if c.host.IsSecure(r) {
+	switch _, port, err := net.SplitHostPort(r.Host); {
+	case c.host.IsSecure(r):
 		cookie.Name, cookie.Path, cookie.Secure = secureCookieName, "/", true
+	case err == nil:
+		cookie.Name += "_" + port
 	}
 	return cookie
 }
 
 // refuseSignIn shows the form again. It does not tell why a token is not valid.
 func (c *console) refuseSignIn(w http.ResponseWriter, r *http.Request, err error, next string) {
-	shown, status := signInPage{Next: returnPath(next), Error: "This token is not valid.", Store: c.host.StoreName, ByLink: c.host.Exchange != nil}, http.StatusUnauthorized
+	shown, status := c.newSignInPage(r.Context(), next, "This token is not valid."), http.StatusUnauthorized
 	if many, ok := errors.AsType[*auth.TooManyFailuresError](err); ok {
 		shown.Error, status = many.Error(), http.StatusTooManyRequests
 		w.Header().Set("Retry-After", strconv.Itoa(int(many.Wait/time.Second)+1))
@@ -272,7 +279,7 @@ func (c *console) askToSignIn(w http.ResponseWriter, r *http.Request, err error)
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		http.Redirect(w, r, base+signInPath+"?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
 	default:
-		shown := signInPage{Error: "Your session has ended, so nothing was done.", Store: c.host.StoreName, ByLink: c.host.Exchange != nil}
+		shown := c.newSignInPage(r.Context(), "", "Your session has ended, so nothing was done.")
 		c.writePage(w, r, http.StatusUnauthorized, "sign-in", shown, "")
 	}
 }
