@@ -90,17 +90,17 @@ func TestPagesFollowEvents(t *testing.T) {
 	id := k.start(agent, "paper", `{}`)
 	s.waitFor("working", "draft")
 	k.advance(agent, id, "submit", `{}`)
-	s.waitFor("refused", "title")
+	s.waitFor("attention", "title")
 	k.advance(agent, id, "submit", `{"title":"On moves"}`)
 	k.park(agent, id, "publish", `{}`)
-	s.waitFor("waiting", "publish")
+	s.waitFor("attention", "publish")
 	s.close()
 
 	// A page that slept gets what it missed, whether others look at it or not.
-	v.follow("", 0).waitFor("waiting", "publish")
+	v.follow("", 0).waitFor("attention", "publish")
 	other := k.signIn(auditor)
 	awake := other.follow("", -1)
-	v.follow("", 0).waitFor("waiting", "publish")
+	v.follow("", 0).waitFor("attention", "publish")
 	k.start(agent, "paper", `{}`)
 	awake.waitFor("working", "2")
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	_ "embed"
+	"slices"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -46,7 +47,7 @@ func (d nowData) IsEmpty() bool {
 func nowPage(host module.SiteHost) module.Page {
 	return module.Page{
 		Path: "", Title: "Now", Place: module.InMenu, Order: 10, Needs: engine.RightRead,
-		Templates: nowTemplates, Regions: []string{"warnings", "first", "waiting", "refused", "working", "quiet"},
+		Templates: nowTemplates, Regions: []string{"warnings", "first", "attention", "working", "quiet"},
 		Load: func(ctx context.Context, v module.Visit) (any, error) { return loadNow(ctx, host, v) },
 	}
 }
@@ -56,6 +57,7 @@ func loadNow(ctx context.Context, host module.SiteHost, v module.Visit) (d nowDa
 	if d.Reviews, err = ask(ctx, v, operation.Reviews, engine.ReviewsRequest{Limit: nowReviews}); err != nil {
 		return d, err
 	}
+	slices.SortStableFunc(d.Reviews.Reviews, func(a, b engine.ReviewSummary) int { return a.ParkedAt.Compare(b.ParkedAt) })
 	refused := store.DecisionQuery{Outcome: judge.Reject, Since: now().Add(-recently)}
 	if d.Refusals, err = ask(ctx, v, operation.Decisions, engine.DecisionsRequest{Query: refused, Limit: nowRefusals}); err != nil {
 		return d, err

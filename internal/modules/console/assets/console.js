@@ -80,12 +80,16 @@ function showRegion({ id, html }) {
   if (!region) return;
   const next = document.createElement("section");
   next.innerHTML = html; // rendered by the server, which escapes every text from outside; the policy allows no other script
-  const lists = region.querySelectorAll("[data-rows]");
-  const rows = lists.length === 1 && next.querySelectorAll("[data-rows]").length === 1;
-  if (rows && !isBusy(region)) {
-    const list = lists[0], nextList = next.querySelector("[data-rows]");
-    const rest = (e) => { const c = e.cloneNode(true); c.querySelector("[data-rows]").replaceChildren(); return c.innerHTML.replace(/(<time [^>]*>)[^<]*/g, "$1"); };
-    if (rest(region) === rest(next)) update(list, nextList); else update(region, next);
+  // If only rows of its lists differ, the rows are updated one by one.
+  const lists = (e) => [...e.querySelectorAll("[data-rows]")];
+  const rest = (e) => {
+    const copy = e.cloneNode(true);
+    for (const list of lists(copy)) list.replaceChildren();
+    return withoutTimes(copy).replace(/^<[^>]*>/, "");
+  };
+  if (!isBusy(region) && rest(region) === rest(next)) {
+    const nextLists = lists(next);
+    lists(region).forEach((list, i) => update(list, nextLists[i]));
   } else {
     update(region, next);
   }
