@@ -56,6 +56,9 @@ func extend(setup module.Setup) *module.Extension {
 	c := &chains{log: setup.Log, onDemand: setup.OnDemand, file: setup.File, stop: func() {}}
 	c.section.Store(&chainSection{Settings: &Settings{}})
 	x := &module.Extension{Connect: c.connect, Check: c.check, Begin: c.begin, Vet: c.vet, Provides: c, Close: c.close, Services: map[string]any{ServiceName: Source(c.openRemote)}}
+	if hasPages(setup) {
+		x.Pages = c.pages()
+	}
 	switch {
 	case setup.OnDemand:
 		x.Vet = nil
