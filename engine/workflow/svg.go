@@ -29,14 +29,15 @@ const SVGStyle = `.gavel-diagram{font-family:ui-sans-serif,system-ui,-apple-syst
 	`.gavel-count{fill:#fff;font-size:10px;font-weight:700;text-anchor:middle}` +
 	`.gavel-key{text-anchor:start}` +
 	`.gavel-row{fill:#36434f;font-size:12px}` +
+	`.gavel-small{font-size:11px}` +
 	`.gavel-visited .gavel-box{fill:#e8f4f5;stroke:#4d9aa5}` +
 	`.gavel-visited .gavel-ring{stroke:#4d9aa5}` +
 	`.gavel-current .gavel-box{fill:#00707f;stroke:#00707f}` +
 	`.gavel-current .gavel-ring{stroke:#fff}` +
 	`.gavel-current .gavel-name,.gavel-current .gavel-note{fill:#fff}` +
-	`.gavel-path .gavel-line{stroke:#00707f;stroke-width:2.5}` +
-	`.gavel-path .gavel-head,.gavel-next .gavel-head{fill:#00707f}` +
 	`.gavel-next .gavel-line{stroke:#00707f;stroke-width:2;stroke-dasharray:1 5}` +
+	`.gavel-path .gavel-line{stroke:#00707f;stroke-width:2.5;stroke-dasharray:none}` +
+	`.gavel-path .gavel-head,.gavel-next .gavel-head{fill:#00707f}` +
 	`.gavel-next .gavel-pill{fill:#dff1f3}` +
 	`.gavel-path .gavel-action,.gavel-next .gavel-action{fill:#005763}` +
 	`.gavel-t1 .gavel-line{stroke-width:2}.gavel-t2 .gavel-line{stroke-width:3}.gavel-t3 .gavel-line{stroke-width:4.5}.gavel-t4 .gavel-line{stroke-width:6}` +
@@ -66,7 +67,7 @@ const SVGStyle = `.gavel-diagram{font-family:ui-sans-serif,system-ui,-apple-syst
 // A drawing shows at most so many states and lines; a definition with more is shown as a list.
 const (
 	maxDrawnStates = 200
-	maxDrawnLines  = 600
+	maxDrawnLines  = 400
 )
 
 // Sizes of a drawing.
@@ -80,12 +81,14 @@ const (
 	maxPillRows  = 9
 	maxTitle     = 600 // characters
 	legendHeight = 22
+	startRadius  = 7
 )
 
 // WriteSVG draws the definition as a standalone SVG image, which is also valid inside a page. It has no script, no
 // link, no id and no style attribute, and the same definition and marks give the same bytes. Names and conditions
 // are untrusted text; they are always drawn as text, with hidden characters made visible, and cut where they are
-// long. Each state is a g element with its name in data-state. Definitions with more than 200 states are listed.
+// long. Each state is a g element with its name in data-state. Definitions with more than 200 states, or 400 pairs of
+// joined states, are listed.
 func (d *Definition) WriteSVG(w io.Writer, m Marks) error {
 	p := d.layOutDiagram(m)
 	lines := p.groupArrows(m)
@@ -302,7 +305,13 @@ func countNoun(n int, noun string) string {
 }
 
 func (w svgWriter) writeDrawing(p diagram, lines []*svgLine, m Marks) {
-	g := layout.Graph{First: p.start}
+	var g layout.Graph
+	mark := 0 // how many nodes are marks: the black disc above the initial state
+	if p.start != noNode {
+		mark = 1
+		g.Nodes = append(g.Nodes, layout.Size{W: 2 * startRadius, H: 2 * startRadius})
+		g.Edges = append(g.Edges, layout.Edge{From: 0, To: 1 + p.start})
+	}
 	nodes := make([]svgNode, len(p.nodes))
 	for i, n := range p.nodes {
 		nodes[i] = n.measure()
@@ -310,7 +319,7 @@ func (w svgWriter) writeDrawing(p diagram, lines []*svgLine, m Marks) {
 	}
 	var busiest int64
 	for _, l := range lines {
-		g.Edges = append(g.Edges, layout.Edge{From: l.from, To: l.to, Label: l.label})
+		g.Edges = append(g.Edges, layout.Edge{From: mark + l.from, To: mark + l.to, Label: l.label})
 		busiest = max(busiest, l.traffic)
 	}
 	placed := layout.Place(g)
@@ -323,11 +332,13 @@ func (w svgWriter) writeDrawing(p diagram, lines []*svgLine, m Marks) {
 	w.begin(p, width+2*svgMargin, height+2*svgMargin, m)
 	left := float64(int((width - placed.W) / 2))
 	w.put(`<g transform="translate(`, formatNumber(svgMargin+left), " ", strconv.Itoa(svgMargin), `)">`, "\n")
-	if len(placed.Mark) > 0 {
-		at := placed.Mark[0]
-		w.put(`<circle class="gavel-start" cx="`, formatNumber(at.X), `" cy="`, formatNumber(at.Y-layout.MarkSize/2), `" r="`, strconv.Itoa(layout.MarkSize/2), `"/>`, "\n")
-		w.putArrow(layout.Route{Points: placed.Mark})
+	if mark > 0 {
+		at := placed.Nodes[0]
+		w.put(`<circle class="gavel-start" cx="`, formatNumber(at.X+startRadius), `" cy="`, formatNumber(at.Y+startRadius), `" r="`, strconv.Itoa(startRadius), `"/>`, "\n")
+		w.putArrow(placed.Edges[0])
+		w.put("\n")
 	}
+	boxes, routes := placed.Nodes[mark:], placed.Edges[mark:]
 	// Marked lines are drawn over others.
 	order := make([]int, 0, len(lines))
 	for _, marked := range []bool{false, true} {
@@ -339,14 +350,14 @@ func (w svgWriter) writeDrawing(p diagram, lines []*svgLine, m Marks) {
 	}
 	for _, i := range order {
 		w.put(`<g class="`, lines[i].classes(busiest), `">`)
-		w.putArrow(placed.Edges[i])
+		w.putArrow(routes[i])
 		w.put("</g>\n")
 	}
 	for i, n := range p.nodes {
-		w.putNode(n, nodes[i], placed.Nodes[i])
+		w.putNode(n, nodes[i], boxes[i])
 	}
 	for _, i := range order {
-		w.putPill(p, lines[i], placed.Edges[i].Label, busiest)
+		w.putPill(p, lines[i], routes[i].Label, busiest)
 	}
 	w.put("</g>\n")
 	w.putLegend(legend, placed.H+2*svgMargin)
@@ -356,10 +367,10 @@ func (w svgWriter) writeDrawing(p diagram, lines []*svgLine, m Marks) {
 // classes returns the classes of a line and its label.
 func (l *svgLine) classes(busiest int64) string {
 	out := "gavel-edge"
-	switch {
-	case l.path:
+	if l.path {
 		out += " gavel-path"
-	case l.next:
+	}
+	if l.next {
 		out += " gavel-next"
 	}
 	if l.traffic > 0 {
@@ -536,7 +547,7 @@ func (w svgWriter) writeList(p diagram, m Marks) {
 	const row, width = 22.0, 720.0
 	states := make([][]string, len(p.nodes))
 	for _, a := range p.arrows {
-		if a.first && len(states[a.from]) < 9 {
+		if a.first && len(states[a.from]) < 12 {
 			states[a.from] = append(states[a.from], a.edge.action)
 		}
 	}
@@ -574,7 +585,7 @@ func (w svgWriter) writeList(p diagram, m Marks) {
 			actions = strings.Join(states[i], ", ")
 		}
 		text, _ := wrapText(actions, width-2*svgMargin-260, noteSize, 1)
-		w.putText("gavel-note gavel-key", svgMargin+260, y+13, text[0])
+		w.putText("gavel-row gavel-small", svgMargin+260, y+13, text[0])
 		w.put("</g>\n")
 		y += row
 	}

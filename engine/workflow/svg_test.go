@@ -40,7 +40,7 @@ func definitionsOfTree(t *testing.T) map[string]*workflow.Definition {
 			if err != nil || !bytes.Contains(doc, []byte("initialState")) {
 				return err
 			}
-			d, err := workflow.Parse(path, doc)
+			d, err := workflow.ParseWithFiles(path, doc, func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(filepath.Dir(path), name)) })
 			if err != nil {
 				return nil //nolint:nilerr // a fixture that is wrong on purpose
 			}
@@ -52,7 +52,7 @@ func definitionsOfTree(t *testing.T) map[string]*workflow.Definition {
 			t.Fatal(err)
 		}
 	}
-	if len(out) < 30 {
+	if len(out) < 40 {
 		t.Fatalf("only %d definitions found", len(out))
 	}
 	return out

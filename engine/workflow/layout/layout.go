@@ -18,19 +18,17 @@ import (
 	"slices"
 )
 
-// Graph is what is placed.
+// Graph is what is placed. Between two nodes there is at most one edge in each direction, and a node has at most one
+// loop. Searches begin with the first node, so that it is at the top.
 type Graph struct {
 	Nodes []Size
-	// Edges are arrows between nodes, by index. A loop's label is placed to the right of its node.
 	Edges []Edge
-	// First is the node that is placed at the top, with room for a mark above it; -1 for none.
-	First int
 }
 
 // Size is the size of a box.
 type Size struct{ W, H float64 }
 
-// Edge is an arrow and the size of its label.
+// Edge is an arrow between nodes, by index, and the size of its label.
 type Edge struct {
 	From, To int
 	Label    Size
@@ -46,7 +44,7 @@ type Rect struct{ X, Y, W, H float64 }
 type Route struct {
 	// Points lead from the start of the arrow to its end. Two points with the same X are joined by a straight line,
 	// others by a curve that is vertical at both ends and stays between them. A loop's points are the four control
-	// points of one Bézier curve.
+	// points of one Bézier curve, to the right of its node.
 	Points []Point
 	Loop   bool
 	Label  Rect
@@ -57,134 +55,72 @@ type Drawing struct {
 	W, H  float64
 	Nodes []Rect
 	Edges []Route
-	// Mark is the way of the arrow from the lower end of the mark to the first node.
-	Mark []Point
 }
 
 // Distances, in the unit of the sizes.
 const (
-	nodeGap  = 28 // between boxes of a layer
-	lineGap  = 14 // between lines, and between lines and labels
-	layerGap = 22 // between layers, at least
-	loopGap  = 30 // between a box and the label of its loop
-	portGap  = 20 // between arrows at one side of a box
-	partGap  = 48 // between parts that are not connected
-	maxSlope = 44 // what steep lines add to the distance of layers, at most
+	nodeGap  = 28   // between boxes of a layer
+	lineGap  = 14   // between lines, and between lines and labels
+	layerGap = 22   // between layers, at least
+	loopGap  = 30   // between a box and the label of its loop
+	loopOpen = 9    // between the middle of a box and each end of its loop
+	portGap  = 20   // between arrows at one side of a box, at most
+	corner   = 12   // between the outer arrows and the end of that side
+	maxSlope = 44   // what steep lines add to the distance of layers, at most
+	slope    = 0.09 // what they add for their width
 )
 
-// MarkSize is the width and height of the mark above the first node.
-const MarkSize = 14
-
-const none = -1
-
-// sweeps is how often the order of all layers is improved, at most.
-const sweeps = 24
+const (
+	none   = -1
+	sweeps = 24 // how often the order of all layers is improved, at most
+)
 
 // Place places a graph.
 func Place(g Graph) Drawing { return place(g, sweeps) }
 
 func place(g Graph, sweeps int) Drawing {
-	out := Drawing{Nodes: make([]Rect, len(g.Nodes)), Edges: make([]Route, len(g.Edges))}
-	parts := g.split()
-	width, all := 0.0, 0.0
-	placed := make([]*part, len(parts))
-	for i, nodes := range parts {
-		placed[i] = placePart(g, nodes, sweeps)
-		width = max(width, placed[i].width)
-		all += placed[i].width + partGap
-	}
-	width = max(width, min(all, 1100))
-	x, y, shelf := 0.0, 0.0, 0.0
-	for _, p := range placed {
-		if x > 0 && x+p.width > width {
-			x, y, shelf = 0, y+shelf+partGap, 0
-		}
-		p.copyTo(&out, x, y)
-		out.W, out.H = max(out.W, x+p.width), max(out.H, y+p.height)
-		x, shelf = x+p.width+partGap, max(shelf, p.height)
-	}
-	return out
+	p := &plan{Graph: g}
+	p.addBoxes()
+	p.breakCycles()
+	p.assignLayers()
+	p.splitLinks()
+	p.orderLayers(sweeps)
+	p.assignPorts()
+	p.assignX()
+	p.assignY()
+	return p.draw()
 }
 
-// split returns the connected parts, the first node's first, others in the order of their nodes.
-func (g Graph) split() [][]int {
-	root := make([]int, len(g.Nodes))
-	for i := range root {
-		root[i] = i
-	}
-	find := func(n int) int {
-		for root[n] != n {
-			root[n] = root[root[n]]
-			n = root[n]
-		}
-		return n
-	}
-	for _, e := range g.Edges {
-		a, b := find(e.From), find(e.To)
-		root[max(a, b)] = min(a, b)
-	}
-	index := make([]int, len(g.Nodes))
-	var parts [][]int
-	add := func(n int) {
-		r := find(n)
-		if index[r] == 0 {
-			parts = append(parts, nil)
-			index[r] = len(parts)
-		}
-		parts[index[r]-1] = append(parts[index[r]-1], n)
-	}
-	if g.First != none {
-		add(g.First)
-	}
-	for n := range g.Nodes {
-		if n != g.First {
-			add(n)
-		}
-	}
-	return parts
-}
-
-// part is a connected part while it is placed.
-type part struct {
-	g     Graph
-	nodes []int // of the graph, the root first
+// plan is a drawing in progress.
+type plan struct {
+	Graph
+	items []item // the nodes first
 	links []link
-	items []item
-	order [][]int // by layer: items from left to right
-	at    []int   // by item: its position in its layer
-	x     []float64
+	order [][]int   // by layer: items from left to right
+	at    []int     // by item: its position in its layer
+	x     []float64 // by item: its centre line
 	tops  []float64 // by layer
 	highs []float64 // by layer: its height
 
 	width, height float64
 }
 
-// link is an edge without its direction: upper is above lower.
+// link is an edge without its direction: it goes down.
 type link struct {
-	edge         int // of the graph; none for the mark's
+	edge         int
 	upper, lower int // items
 	reversed     bool
 	label        int   // the layer of its label
 	chain        []int // items from upper to lower
 }
 
-type kind int
-
-const (
-	box kind = iota
-	bend
-	label
-	mark
-)
-
-// item is something with a place in a layer.
+// item is something with a place in a layer: a node, a label, or a bend of a link.
 type item struct {
-	kind        kind
-	of          int // the node or the link
+	bends       bool // it belongs to a link
 	layer       int
 	left, right float64 // of its centre line
 	height      float64
-	loops       []int // edges
+	loop        int // the edge, none for none
 	up, down    []joint
 }
 
@@ -195,74 +131,38 @@ type joint struct {
 	weight float64
 }
 
-func placePart(g Graph, nodes []int, sweeps int) *part {
-	p := &part{g: g, nodes: nodes}
-	p.addBoxes()
-	p.breakCycles()
-	p.assignLayers()
-	p.splitLinks()
-	p.orderLayers(sweeps)
-	p.assignPorts()
-	p.assignX()
-	p.assignY()
-	return p
-}
-
-func (p *part) addBoxes() {
-	at := make(map[int]int, len(p.nodes))
-	for i, n := range p.nodes {
-		size := p.g.Nodes[n]
-		at[n] = i
-		p.items = append(p.items, item{kind: box, of: n, left: size.W / 2, right: size.W / 2, height: size.H})
+func (p *plan) addBoxes() {
+	for _, size := range p.Nodes {
+		p.items = append(p.items, item{left: size.W / 2, right: size.W / 2, height: size.H, loop: none})
 	}
-	for i, e := range p.g.Edges {
-		from, ok := at[e.From]
-		if !ok {
+	for i, e := range p.Edges {
+		if e.From != e.To {
+			p.links = append(p.links, link{edge: i, upper: e.From, lower: e.To})
 			continue
 		}
-		to := at[e.To]
-		if from != to {
-			p.links = append(p.links, link{edge: i, upper: from, lower: to})
-			continue
-		}
-		b := &p.items[from]
-		b.loops = append(b.loops, i)
-		b.right = max(b.right, p.g.Nodes[e.From].W/2+loopGap+e.Label.W)
-		tall := 0.0
-		for _, l := range b.loops {
-			tall += p.g.Edges[l].Label.H
-		}
-		b.height = max(b.height, tall)
-	}
-	if p.nodes[0] == p.g.First {
-		p.items = append(p.items, item{kind: mark, left: MarkSize / 2, right: MarkSize / 2, height: MarkSize})
-		p.links = append(p.links, link{edge: none, upper: len(p.items) - 1, lower: 0})
+		b := &p.items[e.From]
+		b.loop, b.right, b.height = i, b.left+loopGap+e.Label.W, max(b.height, e.Label.H)
 	}
 }
 
-// breakCycles turns the links that lead back, as a depth-first search from the first box finds them, and those that
-// lead into the first node.
-func (p *part) breakCycles() {
-	out := make([][]int, len(p.items))
-	for i, l := range p.links {
-		out[l.upper] = append(out[l.upper], i)
-	}
+// breakCycles turns the links that lead back, as a depth-first search finds them.
+func (p *plan) breakCycles() {
+	below := p.listLinks(false)
 	const fresh, open, done = 0, 1, 2
 	state, next := make([]int, len(p.items)), make([]int, len(p.items))
 	for root := range p.items {
 		if state[root] != fresh {
 			continue
 		}
-		stack := []int{root}
 		state[root] = open
-		for len(stack) > 0 {
+		for stack := []int{root}; len(stack) > 0; {
 			at := stack[len(stack)-1]
-			if next[at] == len(out[at]) {
+			if next[at] == len(below[at]) {
 				state[at] = done
 				stack = stack[:len(stack)-1]
 				continue
 			}
-			l := &p.links[out[at][next[at]]]
+			l := &p.links[below[at][next[at]]]
 			next[at]++
 			switch state[l.lower] {
 			case open:
@@ -274,222 +174,160 @@ func (p *part) breakCycles() {
 		}
 	}
 	for i := range p.links {
-		l := &p.links[i]
-		if l.edge != none && l.lower == 0 && p.nodes[0] == p.g.First {
-			l.reversed = true
-		}
-		if l.reversed {
+		if l := &p.links[i]; l.reversed {
 			l.upper, l.lower = l.lower, l.upper
 		}
 	}
 }
 
-// length returns how many layers a link spans at least: labels need one between those of boxes.
-func (l link) length() int {
-	if l.edge == none {
-		return 1
+// listLinks returns for every item the links that end at it from above, or from below.
+func (p *plan) listLinks(above bool) [][]int {
+	out := make([][]int, len(p.items))
+	for i, l := range p.links {
+		at := l.upper
+		if above {
+			at = l.lower
+		}
+		out[at] = append(out[at], i)
 	}
-	return 2
+	return out
 }
 
-// assignLayers puts every item as high as its links allow, then shortens links where that moves no other item.
-func (p *part) assignLayers() {
-	above, below := make([][]int, len(p.items)), make([][]int, len(p.items))
-	for i, l := range p.links {
-		above[l.lower] = append(above[l.lower], i)
-		below[l.upper] = append(below[l.upper], i)
-	}
-	for i := range p.nodes {
-		p.items[i].layer = len(p.items) - len(p.nodes) // below the mark: boxes are in every second layer
-	}
+// assignLayers puts every item as high as its links allow, then shortens links where that moves no other item. Boxes
+// are in every second layer, labels between them.
+func (p *plan) assignLayers() {
+	above, below := p.listLinks(true), p.listLinks(false)
 	var sorted []int
 	waiting := make([]int, len(p.items))
+	single := 0
 	for i := range p.items {
 		if waiting[i] = len(above[i]); waiting[i] == 0 {
 			sorted = append(sorted, i)
+			if len(below[i]) == 0 { // connected to nothing: they fill rows at the side
+				p.items[i].layer = 2 * (single / 6)
+				single++
+			}
 		}
 	}
 	for k := 0; k < len(sorted); k++ {
 		for _, l := range below[sorted[k]] {
 			to := p.links[l].lower
-			p.items[to].layer = max(p.items[to].layer, p.items[sorted[k]].layer+p.links[l].length())
+			p.items[to].layer = max(p.items[to].layer, p.items[sorted[k]].layer+2)
 			if waiting[to]--; waiting[to] == 0 {
 				sorted = append(sorted, to)
 			}
 		}
 	}
 	for range 8 {
-		moved := false
 		for _, i := range slices.Backward(sorted) {
-			low := math.MaxInt
+			low, high := math.MaxInt, 0
 			for _, l := range below[i] {
-				low = min(low, p.items[p.links[l].lower].layer-p.links[l].length())
+				low = min(low, p.items[p.links[l].lower].layer-2)
 			}
-			high := 0
 			for _, l := range above[i] {
-				high = max(high, p.items[p.links[l].upper].layer+p.links[l].length())
+				high = max(high, p.items[p.links[l].upper].layer+2)
 			}
-			to := p.items[i].layer
 			if len(below[i]) > len(above[i]) {
-				to = low
+				p.items[i].layer = low
 			} else if len(above[i]) > len(below[i]) {
-				to = high
+				p.items[i].layer = high
 			}
-			moved = moved || to != p.items[i].layer
-			p.items[i].layer = to
 		}
-		if !moved {
-			break
-		}
-	}
-	least := math.MaxInt
-	for i := range p.items {
-		least = min(least, p.items[i].layer)
-	}
-	for i := range p.items {
-		p.items[i].layer -= least
 	}
 }
 
 // splitLinks gives every link an item in each layer that it passes, one of them its label.
-func (p *part) splitLinks() {
-	layers, parity := 0, 0
+func (p *plan) splitLinks() {
+	layers := 0
 	for i := range p.items {
 		layers = max(layers, p.items[i].layer+1)
 	}
-	if len(p.nodes) > 0 {
-		parity = p.items[0].layer % 2
-	}
+	p.order = make([][]int, layers)
 	load := make([]float64, layers)
-	for i := range p.items {
-		load[p.items[i].layer] += p.items[i].left + p.items[i].right
-	}
 	for i := range p.links {
-		l := &p.links[i]
-		if l.edge == none {
-			continue
-		}
-		size := p.g.Edges[l.edge].Label
-		from, to := p.items[l.upper].layer, p.items[l.lower].layer
 		// The layer with the least labels, of equal ones that next to where the arrow starts.
-		best := none
-		for layer := from + 1; layer < to; layer++ {
-			if layer%2 != parity && (best == none || load[layer] < load[best] || l.reversed && load[layer] == load[best]) {
-				best = layer
+		l := &p.links[i]
+		first, last := p.items[l.upper].layer, p.items[l.lower].layer
+		l.label = first + 1
+		for layer := l.label; layer < last; layer += 2 {
+			if load[layer] < load[l.label] || l.reversed && load[layer] == load[l.label] {
+				l.label = layer
 			}
 		}
-		l.label = best
-		load[best] += size.W + lineGap
-	}
-	for i := range p.links {
-		l := &p.links[i]
+		size := p.Edges[l.edge].Label
+		load[l.label] += size.W + lineGap
 		l.chain = append(l.chain, l.upper)
-		for layer := p.items[l.upper].layer + 1; layer < p.items[l.lower].layer; layer++ {
-			it := item{kind: bend, of: i, layer: layer}
-			if l.edge != none && layer == l.label {
-				size := p.g.Edges[l.edge].Label
-				it.kind, it.left, it.right, it.height = label, size.W/2, size.W/2, size.H
+		for layer := first + 1; layer < last; layer++ {
+			it := item{bends: true, layer: layer, loop: none}
+			if layer == l.label {
+				it.left, it.right, it.height = size.W/2, size.W/2, size.H
 			}
 			l.chain = append(l.chain, len(p.items))
 			p.items = append(p.items, it)
 		}
 		l.chain = append(l.chain, l.lower)
 		for k := 1; k < len(l.chain); k++ {
-			p.join(l.chain[k-1], l.chain[k])
+			weight := 4.0 // long lines should be straight more than short ones
+			if k == 1 || k == len(l.chain)-1 {
+				weight = 2
+			}
+			upper, lower := &p.items[l.chain[k-1]], &p.items[l.chain[k]]
+			upper.down = append(upper.down, joint{to: l.chain[k], weight: weight})
+			lower.up = append(lower.up, joint{to: l.chain[k-1], weight: weight})
 		}
 	}
 }
 
-// join connects two items. Long lines should be straight more than short ones.
-func (p *part) join(upper, lower int) {
-	weight := 1.0
-	for _, i := range []int{upper, lower} {
-		if k := p.items[i].kind; k == bend || k == label {
-			weight *= 2
-		}
-	}
-	p.items[upper].down = append(p.items[upper].down, joint{to: lower, weight: weight})
-	p.items[lower].up = append(p.items[lower].up, joint{to: upper, weight: weight})
-}
-
-// copyTo adds the placed part to a drawing, moved by x and y.
-func (p *part) copyTo(out *Drawing, x, y float64) {
-	for i := range p.items {
-		if it := &p.items[i]; it.kind == box {
-			size := p.g.Nodes[it.of]
-			out.Nodes[it.of] = Rect{x + p.x[i] - size.W/2, y + p.middle(i) - size.H/2, size.W, size.H}
-			p.copyLoops(out, it, out.Nodes[it.of])
+// draw collects the result.
+func (p *plan) draw() Drawing {
+	out := Drawing{W: p.width, H: p.height, Edges: make([]Route, len(p.Edges))}
+	for i, size := range p.Nodes {
+		y := p.middle(i)
+		r := Rect{p.x[i] - size.W/2, y - size.H/2, size.W, size.H}
+		out.Nodes = append(out.Nodes, r)
+		if l := p.items[i].loop; l != none {
+			x, label := r.X+r.W, p.Edges[l].Label
+			out.Edges[l] = Route{
+				Loop:   true,
+				Points: []Point{{x, y - loopOpen}, {x + loopGap, y - loopOpen - 5}, {x + loopGap, y + loopOpen + 5}, {x, y + loopOpen}},
+				Label:  Rect{x + loopGap, y - label.H/2, label.W, label.H},
+			}
 		}
 	}
 	for _, l := range p.links {
-		var points []Point
+		r := &out.Edges[l.edge]
 		for k, i := range l.chain {
 			it := &p.items[i]
-			upper, lower := x+p.x[i], x+p.x[i]
-			top, bottom := y+p.tops[it.layer], y+p.tops[it.layer]+p.highs[it.layer]
-			half := it.height / 2
-			if it.kind == box {
-				half = p.g.Nodes[it.of].H / 2
-			}
-			if k > 0 {
-				upper += portTo(it.up, l.chain[k-1])
-				points = append(points, Point{upper, top})
-			}
-			if k == 0 {
-				lower += portTo(it.down, l.chain[1])
-				points = append(points, Point{lower, y + p.middle(i) + half})
-			}
-			if k == len(l.chain)-1 {
-				points = append(points, Point{upper, y + p.middle(i) - half})
-			} else {
-				points = append(points, Point{lower, bottom})
-			}
-			if it.kind == label {
-				out.Edges[l.edge].Label = Rect{lower - it.left, y + p.middle(i) - half, 2 * it.left, it.height}
+			top, bottom, half := p.tops[it.layer], p.tops[it.layer]+p.highs[it.layer], it.height/2
+			switch {
+			case k == 0:
+				x := p.x[i] + portTo(it.down, l.chain[1])
+				r.Points = append(r.Points, Point{x, p.middle(i) + p.Nodes[i].H/2}, Point{x, bottom})
+			case k == len(l.chain)-1:
+				x := p.x[i] + portTo(it.up, l.chain[k-1])
+				r.Points = append(r.Points, Point{x, top}, Point{x, p.middle(i) - p.Nodes[i].H/2})
+			default:
+				r.Points = append(r.Points, Point{p.x[i], top}, Point{p.x[i], bottom})
+				if it.layer == l.label {
+					r.Label = Rect{p.x[i] - it.left, p.middle(i) - half, 2 * it.left, it.height}
+				}
 			}
 		}
-		points = simplify(points)
-		if l.edge == none {
-			out.Mark = points
-			continue
-		}
+		r.Points = simplify(r.Points)
 		if l.reversed {
-			slices.Reverse(points)
+			slices.Reverse(r.Points)
 		}
-		out.Edges[l.edge].Points = points
 	}
+	return out
 }
 
-func (p *part) copyLoops(out *Drawing, it *item, r Rect) {
-	tall := 0.0
-	for _, l := range it.loops {
-		tall += p.g.Edges[l].Label.H
-	}
-	middle := r.Y + r.H/2
-	top := middle - tall/2
-	for _, l := range it.loops {
-		size := p.g.Edges[l].Label
-		const reach, open = loopGap, 9.0
-		out.Edges[l] = Route{
-			Loop:   true,
-			Points: []Point{{r.X + r.W, middle - open}, {r.X + r.W + reach, middle - open - 5}, {r.X + r.W + reach, middle + open + 5}, {r.X + r.W, middle + open}},
-			Label:  Rect{r.X + r.W + loopGap, top, size.W, size.H},
-		}
-		top += size.H
-	}
-}
-
+// portTo returns the port of the joint to an item.
 func portTo(joints []joint, to int) float64 {
-	for _, j := range joints {
-		if j.to == to {
-			return j.port
-		}
-	}
-	return 0
+	return joints[slices.IndexFunc(joints, func(j joint) bool { return j.to == to })].port
 }
 
 // middle returns the Y of an item's centre.
-func (p *part) middle(i int) float64 {
+func (p *plan) middle(i int) float64 {
 	layer := p.items[i].layer
 	return p.tops[layer] + p.highs[layer]/2
 }
@@ -499,14 +337,13 @@ func simplify(points []Point) []Point {
 	out := points[:0]
 	for _, at := range points {
 		n := len(out)
-		if n > 0 && out[n-1] == at {
-			continue
-		}
-		if n > 1 && out[n-1].X == at.X && out[n-2].X == at.X {
+		switch {
+		case n > 0 && out[n-1] == at:
+		case n > 1 && out[n-1].X == at.X && out[n-2].X == at.X:
 			out[n-1] = at
-			continue
+		default:
+			out = append(out, at)
 		}
-		out = append(out, at)
 	}
 	return out
 }

@@ -5,60 +5,54 @@ import (
 	"slices"
 )
 
-// maxSwaps is the number of segments up to which neighbours are swapped one by one; it bounds the time.
-const maxSwaps = 4000
+// large is the number of items from which a drawing gets less care, because it takes too long and stays a tangle.
+const large = 4000
 
 // orderLayers orders the items of each layer so that few lines cross.
-func (p *part) orderLayers(sweeps int) {
+func (p *plan) orderLayers(sweeps int) {
 	p.orderFirst()
-	best, least := p.copyOrder(), p.countCrossings()
-	segments := 0
-	for i := range p.items {
-		segments += len(p.items[i].down)
+	best, least := slices.Clone(p.at), p.countCrossings()
+	if len(p.items) > large {
+		sweeps /= 3
 	}
-	stale := 0
-	for sweep := 0; sweep < sweeps && stale < 6 && least > 0; sweep++ {
-		down := sweep%2 == 0
-		for k := range p.order {
-			if down {
-				p.sortLayer(k, true, sweep%4 > 1)
-			} else {
-				p.sortLayer(len(p.order)-1-k, false, sweep%4 > 1)
+	for sweep, stale := 0, 0; sweep < sweeps && stale < 6 && least > 0; sweep++ {
+		flip := sweep%4 > 1
+		if sweep%2 == 0 {
+			for _, layer := range p.order {
+				p.sortLayer(layer, true, flip)
+			}
+		} else {
+			for _, layer := range slices.Backward(p.order) {
+				p.sortLayer(layer, false, flip)
 			}
 		}
-		if segments <= maxSwaps {
+		if len(p.items) <= large {
 			p.swapNeighbours()
 		}
 		stale++
 		if n := p.countCrossings(); n < least {
-			best, least, stale = p.copyOrder(), n, 0
+			best, least, stale = slices.Clone(p.at), n, 0
 		}
 	}
-	p.order = best
-	p.at = p.positions()
+	p.at = best
+	for _, layer := range p.order {
+		slices.SortFunc(layer, func(a, b int) int { return cmp.Compare(best[a], best[b]) })
+	}
 }
 
 // orderFirst orders items as a depth-first search finds them.
-func (p *part) orderFirst() {
-	layers := 0
-	for i := range p.items {
-		layers = max(layers, p.items[i].layer+1)
-	}
-	p.order = make([][]int, layers)
+func (p *plan) orderFirst() {
+	p.at = make([]int, len(p.items))
 	seen := make([]bool, len(p.items))
-	var stack []int
 	for root := range p.items {
-		if len(p.items[root].up) > 0 {
-			continue
-		}
-		stack = append(stack, root)
-		for len(stack) > 0 {
+		for stack := []int{root}; len(stack) > 0; {
 			at := stack[len(stack)-1]
 			stack = stack[:len(stack)-1]
 			if seen[at] {
 				continue
 			}
 			seen[at] = true
+			p.at[at] = len(p.order[p.items[at].layer])
 			p.order[p.items[at].layer] = append(p.order[p.items[at].layer], at)
 			for _, j := range slices.Backward(p.items[at].down) {
 				stack = append(stack, j.to)
@@ -67,98 +61,56 @@ func (p *part) orderFirst() {
 	}
 }
 
-func (p *part) copyOrder() [][]int {
-	out := make([][]int, len(p.order))
-	for i := range out {
-		out[i] = slices.Clone(p.order[i])
-	}
-	return out
-}
-
-// positions returns for every item its position in its layer.
-func (p *part) positions() []int {
-	out := make([]int, len(p.items))
-	for _, layer := range p.order {
-		for k, i := range layer {
-			out[i] = k
-		}
-	}
-	return out
-}
-
 // sortLayer sorts a layer by the mean position of what its items are joined to, above or below. Equal ones keep their
 // order, or turn it around if flip is set.
-func (p *part) sortLayer(layer int, above, flip bool) {
-	position := make(map[int]int)
-	near := layer + 1
-	if above {
-		near = layer - 1
-	}
-	if near < 0 || near >= len(p.order) {
-		return
-	}
-	for k, i := range p.order[near] {
-		position[i] = k
-	}
-	type placed struct {
-		item int
-		sum  int
-		n    int
-	}
-	row := make([]placed, len(p.order[layer]))
-	for k, i := range p.order[layer] {
-		row[k] = placed{item: i, sum: k, n: 1}
+func (p *plan) sortLayer(layer []int, above, flip bool) {
+	type place struct{ item, sum, n int }
+	row := make([]place, len(layer))
+	for k, i := range layer {
 		joints := p.items[i].down
 		if above {
 			joints = p.items[i].up
 		}
+		row[k] = place{item: i, sum: k, n: 1}
 		if len(joints) > 0 {
 			row[k].sum, row[k].n = 0, len(joints)
-			for _, j := range joints {
-				row[k].sum += position[j.to]
-			}
+		}
+		for _, j := range joints {
+			row[k].sum += p.at[j.to]
 		}
 	}
 	if flip {
 		slices.Reverse(row)
 	}
-	slices.SortStableFunc(row, func(a, b placed) int { return cmp.Compare(a.sum*b.n, b.sum*a.n) })
+	slices.SortStableFunc(row, func(a, b place) int { return cmp.Compare(a.sum*b.n, b.sum*a.n) })
 	for k := range row {
-		p.order[layer][k] = row[k].item
+		layer[k] = row[k].item
+		p.at[layer[k]] = k
 	}
 }
 
 // swapNeighbours swaps neighbours in a layer while that removes crossings.
-func (p *part) swapNeighbours() {
-	position := p.positions()
+func (p *plan) swapNeighbours() {
 	for range 4 {
-		better := false
 		for _, layer := range p.order {
 			for k := 1; k < len(layer); k++ {
 				a, b := &p.items[layer[k-1]], &p.items[layer[k]]
-				now := countInversions(a.up, b.up, position) + countInversions(a.down, b.down, position)
-				if now == 0 {
-					continue
-				}
-				if countInversions(b.up, a.up, position)+countInversions(b.down, a.down, position) < now {
+				now := p.countBetween(a.up, b.up) + p.countBetween(a.down, b.down)
+				if now > 0 && p.countBetween(b.up, a.up)+p.countBetween(b.down, a.down) < now {
 					layer[k-1], layer[k] = layer[k], layer[k-1]
-					position[layer[k-1]], position[layer[k]] = k-1, k
-					better = true
+					p.at[layer[k-1]], p.at[layer[k]] = k-1, k
 				}
 			}
-		}
-		if !better {
-			return
 		}
 	}
 }
 
-// countInversions counts the crossings between the segments of two items of which the first is on the left.
-func countInversions(left, right []joint, position []int) int {
+// countBetween counts the crossings between the segments of two items of which the first is on the left.
+func (p *plan) countBetween(left, right []joint) int {
 	n := 0
 	for _, a := range left {
 		for _, b := range right {
-			if position[a.to] > position[b.to] {
+			if p.at[a.to] > p.at[b.to] {
 				n++
 			}
 		}
@@ -166,33 +118,26 @@ func countInversions(left, right []joint, position []int) int {
 	return n
 }
 
-// countCrossings counts the crossings of segments between neighbouring layers.
-func (p *part) countCrossings() int {
-	position := p.positions()
+// countCrossings counts the crossings of segments between neighbouring layers: the inversions of their lower ends, in
+// the order of the upper ones, in a Fenwick tree.
+func (p *plan) countCrossings() int {
 	total := 0
-	var ends []int
-	for layer := 0; layer+1 < len(p.order); layer++ {
-		// Inversions of the lower ends, in the order of the upper ones, counted in a Fenwick tree.
-		tree := make([]int, len(p.order[layer+1])+1)
+	for k, layer := range p.order[:max(0, len(p.order)-1)] {
+		tree := make([]int, len(p.order[k+1])+1)
 		seen := 0
-		for _, i := range p.order[layer] {
-			ends = ends[:0]
+		for _, i := range layer {
 			for _, j := range p.items[i].down {
-				ends = append(ends, position[j.to])
-			}
-			for _, end := range ends {
-				notAfter := 0
-				for k := end + 1; k > 0; k -= k & -k {
-					notAfter += tree[k]
-				}
-				total += seen - notAfter
-			}
-			for _, end := range ends {
-				seen++
-				for k := end + 1; k < len(tree); k += k & -k {
-					tree[k]++
+				total += seen
+				for n := p.at[j.to] + 1; n > 0; n -= n & -n {
+					total -= tree[n]
 				}
 			}
+			for _, j := range p.items[i].down {
+				for n := p.at[j.to] + 1; n < len(tree); n += n & -n {
+					tree[n]++
+				}
+			}
+			seen += len(p.items[i].down)
 		}
 	}
 	return total
