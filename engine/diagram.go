@@ -20,7 +20,7 @@ type DiagramRequest struct {
 	ID   string // an instance
 	// Version is a version of the workflow Name; 0 is the newest.
 	Version int
-	// Format is "mermaid" (default), "dot" or "svg".
+	// Format is "mermaid" (default), "dot", "svg", or "text" for a few lines about the present state.
 	Format string
 	// Since, if not zero, marks the transitions of the workflow Name with the decisions that were made from this time
 	// on and that the caller may see. Only svg shows them.
@@ -73,8 +73,10 @@ func (e *Engine) Diagram(ctx context.Context, p Principal, req DiagramRequest) (
 		err = l.def.WriteDOT(&b, marks)
 	case "svg":
 		err = l.def.WriteSVG(&b, marks)
+	case "text":
+		err = l.def.WriteText(&b, marks)
 	default:
-		return DiagramResult{}, &Error{Code: CodeInvalidArgument, Path: "/format", Message: fmt.Sprintf("There is no diagram format %q.", req.Format), Hint: "Formats: mermaid, dot, svg."}
+		return DiagramResult{}, &Error{Code: CodeInvalidArgument, Path: "/format", Message: fmt.Sprintf("There is no diagram format %q.", req.Format), Hint: "Formats: mermaid, dot, svg, text."}
 	}
 	if err != nil {
 		return DiagramResult{}, InternalError("draw the diagram", err)
@@ -96,15 +98,15 @@ func (e *Engine) countTraffic(ctx context.Context, p Principal, req DiagramReque
 	return out, counted.NotShown > 0, nil
 }
 
-// markInstance returns the definition of an instance, and its marks. Path and refusals are read for svg alone: the
-// other formats do not show them.
+// markInstance returns the definition of an instance, and its marks. Path and refusals are read only for the formats
+// that show them.
 func (e *Engine) markInstance(ctx context.Context, p Principal, req DiagramRequest) (definition, workflow.Marks, bool, error) {
 	inst, err := e.loadInstance(ctx, p, req.ID)
 	if err != nil {
 		return definition{}, workflow.Marks{}, false, err
 	}
 	marks := workflow.Marks{Current: inst.State, Visited: inst.Facts.Visited}
-	if req.Format != "svg" {
+	if req.Format != "svg" && req.Format != "text" {
 		return inst.definition, marks, false, nil
 	}
 	marks.Next = inst.positionWithoutActions().NextActions

@@ -132,12 +132,12 @@ var (
 	}, callEngine(Engine.DescribeAt))
 	Diagram = Add(Operation{
 		ID: "diagram", Group: "definitions", Title: "Draw a workflow", Right: engine.RightRead,
-		Description: "Draw a workflow, or an instance with its current state and path marked, as Mermaid or DOT text or an SVG image.",
+		Description: "Draw a workflow, or an instance with its current state and path marked, as Mermaid or DOT text, as an SVG image, or as a few lines for a terminal.",
 		Fields: []Field{
 			{Name: "name", Help: "A workflow's name."},
 			{Name: "id", Help: "An instance's id."},
 			{Name: "version", Range: &Range{Min: 1}, Help: "With name: the version, from 1; omit it for the newest."},
-			{Name: "format", Enum: []string{"mermaid", "dot", "svg"}, Help: "mermaid (the default), dot or svg."},
+			{Name: "format", Enum: []string{"mermaid", "dot", "svg", "text"}, Help: "mermaid (the default), dot, svg or text."},
 			{Name: "since", Help: "With name and svg: show at each transition how many requests were decided since this time, RFC 3339, and how many of them were refused."},
 		},
 		Tool: Tool{Name: "workflow.diagram", ReadOnly: true, Note: "Give name or id."},
@@ -145,7 +145,7 @@ var (
 			{At: "GET /v1/definitions/{name}/diagram", ID: "definitionDiagram"},
 			{
 				At: "GET /v1/instances/{id}/diagram", ID: "instanceDiagram", Without: []string{"version", "since"}, Title: "Draw an instance",
-				Description: "Its workflow with its current state and path marked, as Mermaid or DOT text or an SVG image. svg also shows refusals and possible next actions.",
+				Description: "Its workflow with its current state and path marked, as Mermaid or DOT text, as an SVG image, or as a few lines for a terminal. svg also shows refusals and possible next actions.",
 			},
 		},
 	}, callEngine(Engine.Diagram))

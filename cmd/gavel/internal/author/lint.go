@@ -116,7 +116,7 @@ func lintFile(ctx context.Context, o workflow.LintOptions, file string) (cli.Lin
 type GraphCommand struct {
 	Subject  string `arg:"" optional:"" name:"file-or-name" help:"A definition file, or in the store a workflow's name or an instance's id."`
 	Instance string `name:"instance" placeholder:"ID" xor:"subject" help:"Draw this instance's workflow with its path and current state."`
-	Format   string `name:"format" enum:"mermaid,dot,svg" default:"mermaid" placeholder:"FORMAT" help:"The output format: mermaid (the default), dot or svg."`
+	Format   string `name:"format" enum:"mermaid,dot,svg,text" default:"mermaid" placeholder:"FORMAT" help:"The output format: mermaid (the default), dot, svg, or text for a few lines about the present state."`
 	JSON     bool   `name:"json" help:"Print JSON."`
 	cli.TargetFlags
 }
@@ -166,6 +166,8 @@ func drawFile(file, format string) (engine.DiagramResult, error) {
 		err = d.WriteDOT(&b, workflow.Marks{})
 	case "svg":
 		err = d.WriteSVG(&b, workflow.Marks{})
+	case "text":
+		err = d.WriteText(&b, workflow.Marks{})
 	default:
 		err = d.WriteMermaid(&b, workflow.Marks{})
 	}

@@ -71,6 +71,7 @@ type player struct {
 	workflow string
 	who      engine.Principal
 	id       string // of the instance; "" until the start is approved
+	drawn    int64  // the revision that was drawn last
 }
 
 // Run starts the workflow in memory and reads moves from stdin.
@@ -190,7 +191,20 @@ func (p *player) do(ctx context.Context, word, rest string) error {
 	if cli.WaitsForPerson(r) {
 		p.con.Out.Printf("it waits for a person; decide with :approve WHY or :reject WHY\n")
 	}
-	cli.PrintPosition(p.con.Out, r.Position, tryLine)
+	return p.show(ctx, r.Position)
+}
+
+// show prints a position, after a drawing if the instance has moved.
+func (p *player) show(ctx context.Context, at engine.Position) error {
+	if at.Revision != p.drawn {
+		p.drawn = at.Revision
+		drawn, err := p.engine.Diagram(ctx, p.who, engine.DiagramRequest{ID: p.id, Format: "text"})
+		if err != nil {
+			return err
+		}
+		p.con.Out.Text(drawn.Diagram)
+	}
+	cli.PrintPosition(p.con.Out, at, tryLine)
 	return nil
 }
 
@@ -209,8 +223,8 @@ func (p *player) start(ctx context.Context, data json.RawMessage) error {
 		cli.PrintDecision(p.con.Out, r.Decision)
 		return nil
 	}
-	cli.PrintPosition(p.con.Out, r.Position, tryLine)
-	return nil
+	p.drawn = 0
+	return p.show(ctx, r.Position)
 }
 
 // resolve decides the first open review of the instance.
@@ -232,8 +246,7 @@ func (p *player) resolve(ctx context.Context, decision judge.Outcome, why string
 	if err != nil {
 		return err
 	}
-	cli.PrintPosition(p.con.Out, s.Position, tryLine)
-	return nil
+	return p.show(ctx, s.Position)
 }
 
 // fieldPattern matches one field=value. The value is bare, or a quoted JSON string.

@@ -78,6 +78,13 @@ func (c *instancesShowCmd) Run(ctx context.Context, con *cli.Console) error {
 		rows = append(rows, []string{"now", fmt.Sprintf("in %s, at revision %d", s.Past.State, s.Past.Revision)})
 	}
 	con.Out.Table(rows)
+	if s.Past == nil {
+		drawn, err := operation.Diagram.Do(ctx, g, engine.DiagramRequest{ID: s.ID, Format: "text"})
+		if err != nil {
+			return cli.EngineFailure(err)
+		}
+		con.Out.Text(drawn.Diagram)
+	}
 	cli.PrintCalls(con.Out, s.Calls)
 	con.Out.Printf("context\n")
 	if err := con.Out.JSON(s.Context); err != nil {
