@@ -38,7 +38,7 @@ type DiagramResult struct {
 }
 
 // markedEvents are the numbers of newest events of an instance that a drawing reads: fewer if they are large.
-var markedEvents = []int64{2000, 200, 20}
+var markedEvents = []int64{1000, 100, 10}
 
 // Diagram draws a definition, or an instance's definition with its state and path marked.
 func (e *Engine) Diagram(ctx context.Context, p Principal, req DiagramRequest) (DiagramResult, error) {
