@@ -79,7 +79,7 @@ const (
 	nameWidth    = 170 // of a line of a state's name, at most
 	actionWidth  = 190
 	maxPillRows  = 9
-	maxTitle     = 600 // characters
+	maxTitle     = 300 // characters
 	legendHeight = 22
 	startRadius  = 7
 )
@@ -158,7 +158,7 @@ func (d diagram) groupArrows(m Marks) []*svgLine {
 // addRows adds the rows of an arrow to the label.
 func (l *svgLine) addRows(a arrow, refused int, t Traffic) {
 	if l.title != "" {
-		l.title += "\n"
+		l.title += ", "
 	}
 	l.title += a.edge.action
 	if a.edge.condition != "" {
@@ -268,6 +268,11 @@ func escapeXML(text string) string {
 	return b.String()
 }
 
+// escapeLabel is escapeXML for a text that may be long.
+func escapeLabel(text string) string {
+	return escapeXML(cutText(showHidden(cutText(text, maxTitle)), maxTitle))
+}
+
 func formatNumber(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
 // begin opens the image.
@@ -275,7 +280,7 @@ func (w svgWriter) begin(p diagram, width, height float64, m Marks) {
 	size := formatNumber(width) + `" height="` + formatNumber(height)
 	w.put(`<svg xmlns="http://www.w3.org/2000/svg" class="gavel-diagram" role="img" width="`, size,
 		`" viewBox="0 0 `, formatNumber(width), " ", formatNumber(height), `">`, "\n",
-		"<title>", escapeXML(cutText(p.title, maxTitle)), "</title>\n<desc>", escapeXML(cutText(p.describe(m), 2*maxTitle)), "</desc>\n",
+		"<title>", escapeLabel(p.title), "</title>\n<desc>", escapeLabel(p.describe(m)), "</desc>\n",
 		"<style>", SVGStyle, "</style>\n",
 		`<rect class="gavel-canvas" width="`, size, `" rx="12"/>`, "\n")
 }
@@ -438,7 +443,7 @@ func (w svgWriter) putNode(n node, s svgNode, r layout.Rect) {
 	if n.final {
 		class += " gavel-final"
 	}
-	w.put(`<g class="`, class, `" data-state="`, escapeXML(cutText(n.label, maxTitle)), `"><title>`, escapeXML(cutText(n.formatCaption(), maxTitle)), "</title>")
+	w.put(`<g class="`, class, `" data-state="`, escapeLabel(n.label), `"><title>`, escapeLabel(n.formatCaption()), "</title>")
 	round := 12.0
 	if n.final {
 		round = 20
@@ -459,8 +464,8 @@ func (w svgWriter) putNode(n node, s svgNode, r layout.Rect) {
 }
 
 func (w svgWriter) putPill(p diagram, l *svgLine, r layout.Rect, busiest int64) {
-	w.put(`<g class="`, l.classes(busiest), `" data-from="`, escapeXML(cutText(p.nodes[l.from].label, maxTitle)), `" data-to="`, escapeXML(cutText(p.nodes[l.to].label, maxTitle)),
-		`"><title>`, escapeXML(cutText(l.title, maxTitle)), "</title>")
+	w.put(`<g class="`, l.classes(busiest), `" data-from="`, escapeLabel(p.nodes[l.from].label), `" data-to="`, escapeLabel(p.nodes[l.to].label),
+		`"><title>`, escapeLabel(l.title), "</title>")
 	w.putRect("gavel-pill", r, 8)
 	y := r.Y + 4
 	for _, row := range l.rows {
@@ -573,7 +578,7 @@ func (w svgWriter) writeList(p diagram, m Marks) {
 		case n.visited:
 			class += " gavel-visited"
 		}
-		w.put(`<g class="`, class, `" data-state="`, escapeXML(cutText(n.label, maxTitle)), `"><title>`, escapeXML(cutText(n.formatCaption(), maxTitle)), "</title>")
+		w.put(`<g class="`, class, `" data-state="`, escapeLabel(n.label), `"><title>`, escapeLabel(n.formatCaption()), "</title>")
 		w.putRect("gavel-box", layout.Rect{X: svgMargin, Y: y + 4, W: 10, H: 10}, 3)
 		name, _ := wrapText(n.label, 220, 12, 1)
 		w.putText("gavel-row", svgMargin+20, y+13, name[0])

@@ -215,3 +215,16 @@ func pathPoints(d string) (out [][2]float64, _ error) {
 	}
 	return out, nil
 }
+
+// TestDrawingsInDocs compares the drawings in the docs with those of the templates that the page describes.
+func TestDrawingsInDocs(t *testing.T) {
+	all := definitionsOfTree(t)
+	for _, name := range []string{"bugfix", "release", "careful-ops"} {
+		d := all["cmd/gavel/internal/author/templates/"+name+"/"+name+".yaml"]
+		if d == nil {
+			t.Errorf("there is no template %s", name)
+			continue
+		}
+		golden(t, "../../../../docs/drawings/"+name+".svg", drawSVG(t, d, workflow.Marks{}))
+	}
+}

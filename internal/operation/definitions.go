@@ -132,7 +132,7 @@ var (
 	}, callEngine(Engine.DescribeAt))
 	Diagram = Add(Operation{
 		ID: "diagram", Group: "definitions", Title: "Draw a workflow", Right: engine.RightRead,
-		Description: "Draw a workflow, or an instance with its current state and path marked, as Mermaid or DOT text, as an SVG image, or as a few lines for a terminal.",
+		Description: "Draw a workflow, or an instance with its current state and path marked. The formats are Mermaid, DOT, SVG and plain text.",
 		Fields: []Field{
 			{Name: "name", Help: "A workflow's name."},
 			{Name: "id", Help: "An instance's id."},
@@ -145,7 +145,7 @@ var (
 			{At: "GET /v1/definitions/{name}/diagram", ID: "definitionDiagram"},
 			{
 				At: "GET /v1/instances/{id}/diagram", ID: "instanceDiagram", Without: []string{"version", "since"}, Title: "Draw an instance",
-				Description: "Its workflow with its current state and path marked, as Mermaid or DOT text, as an SVG image, or as a few lines for a terminal. svg also shows refusals and possible next actions.",
+				Description: "Its workflow with its current state and path marked. The formats are Mermaid, DOT, SVG and plain text; svg also shows refusals and possible next actions.",
 			},
 		},
 	}, callEngine(Engine.Diagram))
