@@ -137,6 +137,7 @@ async function crawl(page) {
 }
 
 async function pages() {
+  for (const version of ["1.4.0", "2.0.0"]) await world.rest("agent", "POST", "/v1/runs", { chain: "check-version", input: { version } }); // the second fails
   const light = await signIn("olga"), found = await crawl(light);
   const kinds = found.map(({ path }) => path);
   for (const path of ["/console/reviews", "/console/instances", "/console/definitions", "/console/servers", "/console/runs", "/console/judge"]) {
@@ -325,17 +326,18 @@ async function drift() { // another server's tool changes, and an operator accep
   const page = await signIn("olga");
   world.drift();
   await go(page, "/console/servers");
-  for (let i = 0; i < 40 && !(await sees(page, /\.ssh/, 250)); i++) await go(page, "/console/servers");
-  must(await sees(page, /\.ssh/, 250), "a changed tool is not shown");
+  await page.getByRole("button", { name: "Ask all servers" }).click();
+  must(await sees(page, "Not as pinned", 20_000) && await sees(page, /\.ssh/), "a changed tool is not shown with its difference");
+  (await serious(page)).forEach((text) => report(`drift: ${text}`));
   await shot(page, "drift", { fullPage: true });
-  await page.getByRole("button", { name: /accept/i }).first().click();
-  await page.waitForLoadState();
-  const confirm = page.getByRole("button", { name: /accept/i });
-  if (await confirm.count() > 0 && await page.getByText(/\.ssh/).count() > 0) await confirm.first().click();
-  await page.waitForLoadState();
-  await go(page, "/console/servers");
-  must(await page.getByText(/drift|differs|changed since/i).count() === 0, "an accepted change is still shown as drift");
+  await page.getByRole("button", { name: "Accept this definition" }).first().click();
+  must(await sees(page, /accepted|pinned now|is pinned/i), "accepting a definition says nothing");
+  must(await page.getByText("Not as pinned").count() === 0, "an accepted definition is still not as pinned");
+  must(/\.ssh/.test(world.pins()), "an accepted definition is not in the file of pins");
   await shot(page, "drift-accepted", { fullPage: true });
+  const auditor = await signIn("audrey");
+  await go(auditor, "/console/servers");
+  must(await auditor.getByRole("button", { name: /Ask all|Accept/ }).count() === 0, "an auditor is offered to accept");
 }
 
 async function withoutScript() {

@@ -38,6 +38,15 @@ export async function begin(gavel, folder) {
   copyFileSync(join(folder, "demo.yaml"), config);
   const infra = JSON.stringify({ command: [gavel, "__demo-infra"], directory: "infra", allow: [{ tools: ["*"], roles: ["agent"] }] });
   appendFileSync(config, `upstreams:\n  infra: ${infra}\n`);
+  appendFileSync(config, "chains:\n  definitions: [chains]\n");
+  mkdirSync(join(folder, "chains"));
+  writeFileSync(join(folder, "chains", "check-version.yaml"), `name: check-version
+description: Asks whether a version can be deployed.
+variables: { input: { version: "1.4.0" } }
+steps:
+  - { id: deployed, type: tool, server: infra, action: deployed }
+  - { id: validate, type: tool, server: infra, action: validate, arguments: { version: "{{variables.input.version}}" } }
+`);
   run("upstream", "pin", "--all", "--config", config);
   const tokens = {};
   for (const [name, role] of Object.entries({ olga: "operator", rita: "reviewer", otto: "reviewer", audrey: "auditor", agent: "agent" })) {
@@ -51,6 +60,7 @@ export async function begin(gavel, folder) {
   const root = serve.found[1];
   return {
     folder, tokens, serve: root, ui: ui.found[0], demo: demo.found[0], said: () => [...serve.said, ...ui.said],
+    pins: () => readFileSync(join(folder, "gavel.pins.json"), "utf8"),
     drift: () => writeFileSync(join(folder, "infra", "mood"), "drifted"),
     rest: (who, method, path, body) => rest(root, tokens[who], method, path, body),
     mcp: (who) => connect(root, tokens[who]),
