@@ -58,7 +58,7 @@ async function login() {
   await page.keyboard.press("Enter");
   await page.waitForURL(/instances\?status=running$/).catch(() => report(`after signing in, the visitor is at ${page.url()}`));
   const [cookie, ...more] = await page.context().cookies();
-  must(more.length === 0 && cookie.name === "gavel_console" && cookie.httpOnly && cookie.sameSite === "Strict" && cookie.path === "/console/" && cookie.expires === -1,
+  must(more.length === 0 && /^gavel_console(_\d+)?$/.test(cookie.name) && cookie.httpOnly && cookie.sameSite === "Strict" && cookie.path === "/console/" && cookie.expires === -1,
     `the session's cookie is ${JSON.stringify({ ...cookie, value: "…" })}`);
   const stored = await page.evaluate(() => localStorage.length + sessionStorage.length + document.cookie.length);
   must(stored === 0, "the page keeps something that its script can read");

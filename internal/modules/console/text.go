@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -53,7 +54,7 @@ var site = template.Must(template.New("site").Funcs(template.FuncMap{
 	"id":      shortenID,
 	"path":    pathTo,
 	"outcome": outcomeOf, "assured": describeAssurance, "layer": describeLayer,
-	"refusal": operation.DescribeRefusal,
+	"refusal": describeRefusal,
 	"changes": func(before, after json.RawMessage) []Change { return compareJSON(before, after) },
 	"dict":    makeDict,
 	"plus":    func(a, b int) int { return a + b },
@@ -177,7 +178,12 @@ func formatCount(n any) string {
 
 // shortenID cuts an id after its timestamp, which still tells most ids apart.
 func shortenID(id string) string {
-	if i := strings.IndexByte(id, '-'); i > 0 && i <= 3 && len(id) > i+14 {
+	i := strings.IndexByte(id, '-')
+	isOurs := i > 0 && i <= 3
+	if strings.HasPrefix(id, "wf-run-") { // the record of a run
+		i = len("wf-run")
+	}
+	if isOurs && len(id) > i+14 {
 		return id[:i+14]
 	}
 	return cutText(showMarks(id), 40)
@@ -235,6 +241,15 @@ func describeLayer(l judge.LayerName) string {
 		return word
 	}
 	return string(l)
+}
+
+var placeOfValidator = regexp.MustCompile(`^The validator \S+ rejects this: `)
+
+// describeRefusal says why a move was refused, without what only the agent needs that asked for it: where the validator
+// is, and that it may try again.
+func describeRefusal(d engine.Decision) string {
+	text := placeOfValidator.ReplaceAllString(operation.DescribeRefusal(d), "")
+	return strings.TrimSpace(strings.ReplaceAll(text, judge.TryAgain, ""))
 }
 
 // makeDict builds the data of a shared template from names and values.

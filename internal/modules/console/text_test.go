@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/judge"
 )
 
 func TestMarksAreShown(t *testing.T) {
@@ -72,5 +75,28 @@ func TestDifferences(t *testing.T) {
 	}
 	if got := compareJSON(nil, json.RawMessage(`{`)); len(got) != 1 {
 		t.Errorf("not JSON: %+v", got)
+	}
+}
+
+func TestIDsAreShortened(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{
+		"wf-019cd714-bf81-7a81-87c7-829eb92228c6":     "wf-019cd714-bf81",
+		"rev-019cd711-e480-7b88-8025-1d0f12b1c862":    "rev-019cd711-e480",
+		"wf-run-019cd714-bf81-7a81-87c7-829eb92228c6": "wf-run-019cd714-bf81",
+		"release-019cd714-bf81-7a81":                  "release-019cd714-bf81-7a81",
+		"wf-1":                                        "wf-1",
+	} {
+		if got := shortenID(id); got != want {
+			t.Errorf("%s is shortened to %s, want %s", id, got, want)
+		}
+	}
+}
+
+func TestRefusalsAreForPeople(t *testing.T) {
+	t.Parallel()
+	d := engine.Decision{Verdict: judge.Verdict{Reasoning: "The validator states.a.transitions.b.validator rejects this: 2 of 412 tests fail. " + judge.TryAgain}, Violations: []string{"TestBasket: want 4"}}
+	if got, want := describeRefusal(d), "2 of 412 tests fail.  TestBasket: want 4."; strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
