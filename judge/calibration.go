@@ -276,6 +276,20 @@ func (c *Calibrations) Hash() string {
 	return c.hash
 }
 
+// All returns the calibrations, sorted by model, prompt and criteria.
+func (c *Calibrations) All() (all []Calibration) {
+	if c == nil {
+		return nil
+	}
+	for _, one := range c.bound {
+		all = append(all, one.Calibration)
+	}
+	slices.SortFunc(all, func(a, b Calibration) int {
+		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(a.PromptDigest, b.PromptDigest), cmp.Compare(a.CriteriaDigest, b.CriteriaDigest))
+	})
+	return all
+}
+
 // Shortcomings lists the calibrations that are not good enough to be applied, with the reasons.
 func (c *Calibrations) Shortcomings() (all []string) {
 	if c == nil {

@@ -193,7 +193,7 @@ var Packages = []Package{
 		"engine/store/driver", "internal/auth", "internal/cli", "internal/config", "internal/gate", "internal/listen", "internal/module", "internal/modules/hook/agent", "internal/telemetry", "internal/term",
 	})},
 	{Path: "internal/modules/hook/agent", May: slices.Concat(below5, []string{"internal/gate", "internal/shell"})},
-	{Path: "internal/modules/measure", May: slices.Concat(below5, []string{Root, "internal/cli", "internal/module", "internal/telemetry", "internal/term", "internal/modules/measure/compare", "internal/modules/measure/eval", "internal/modules/measure/label", "internal/modules/measure/report", "internal/modules/measure/tune"})},
+	{Path: "internal/modules/measure", May: slices.Concat(below5, []string{Root, "internal/cli", "internal/module", "internal/operation", "internal/telemetry", "internal/term", "internal/modules/measure/compare", "internal/modules/measure/eval", "internal/modules/measure/label", "internal/modules/measure/report", "internal/modules/measure/tune"})},
 	{Path: "internal/modules/measure/eval", May: []string{"judge", "internal/junit"}},
 	{Path: "internal/modules/measure/compare", May: []string{"internal/term", "judge", "internal/modules/measure/eval"}},
 	{Path: "internal/modules/measure/report", May: []string{"judge", "internal/modules/measure/eval", "internal/modules/measure/compare"}},

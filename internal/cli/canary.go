@@ -15,6 +15,12 @@ type canaryFlags struct {
 	CanaryRate float64 `name:"llm-canary-rate" default:"0.05" placeholder:"SHARE" help:"Canaries per judgement. Default: 0.05, one in twenty."`
 }
 
+// ModelUser is implemented by the extension that shows how the model works.
+type ModelUser interface {
+	// UseModel is called once a system is open; the model is nil if none is configured.
+	UseModel(*Model)
+}
+
 // Canaries are cases with a known outcome that the judge is asked while it is in use.
 type Canaries interface {
 	// Judged records that the model has judged a move. It never blocks.
@@ -52,7 +58,8 @@ func (f canaryFlags) start(ctx context.Context, log *slog.Logger, sys *System) e
 	return err
 }
 
-func (m *Model) canaryStats() (telemetry.CanaryStats, bool) {
+// CanaryStats returns how the canaries were answered; ok is false if there are none.
+func (m *Model) CanaryStats() (telemetry.CanaryStats, bool) {
 	c := m.Canaries.Load()
 	if c == nil {
 		return telemetry.CanaryStats{}, false

@@ -444,6 +444,9 @@ func (m *Model) ListNames() []string {
 	return m.client.Names()
 }
 
+// Stats returns what the model's client has done.
+func (m *Model) Stats() llm.Stats { return m.client.Stats() }
+
 func (m *Model) closeCassette() error {
 	if m.cassette == nil {
 		return nil

@@ -190,6 +190,9 @@ func (f *SystemFlags) OpenEquipped(ctx context.Context, con *Console, with Syste
 	if err != nil {
 		return nil, err
 	}
+	if user, ok := module.Find[ModelUser](sys.Extensions()); ok {
+		user.UseModel(with.Model)
+	}
 	if err := f.canaryFlags.start(ctx, con.Log, sys); err != nil {
 		return nil, errors.Join(err, sys.System.Close()) // the equipment is closed above
 	}

@@ -27,7 +27,7 @@ func init() {
 	module.Register(module.Module{
 		Name:    "measure",
 		Formats: []module.Format{{Name: "golden", About: "one line of a file of golden cases, for gavel eval", Schema: func() any { return json.RawMessage(goldenSchema) }}},
-		Extend:  func(module.Setup) *module.Extension { return &module.Extension{Provides: canaryStarter{}} },
+		Extend:  extend,
 		Commands: []module.Command{
 			{Name: "eval", Group: "judge", Help: "Measure a judge on cases with known outcomes.", Detail: detail},
 			{Parent: "eval", Name: "lint", Help: "Check golden cases before anything is measured on them.", New: func() any { return &lintCommand{} }},

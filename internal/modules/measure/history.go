@@ -111,7 +111,7 @@ type historyReader struct {
 	split        eval.Split
 	definitions  map[string]*workflow.Definition // by name and version, nil if unreadable
 	left         map[string]int                  // number of decisions left out, by reason
-	seen         map[[sha256.Size]byte]bool      // questions that became cases
+	seen         map[[sha256.Size]byte]bool      // questions that became cases; nil keeps those that are equal
 }
 
 // read passes the cases of an instance to take. It returns errors of the store and of take.
@@ -212,6 +212,9 @@ func (h *historyReader) buildCase(before record.Instance, ev record.Event, moves
 			}
 			c.Evidence[e.Name] = e.Content
 		}
+	}
+	if h.seen == nil {
+		return c, "", nil
 	}
 	question := c
 	question.ID, question.Group = "", ""
