@@ -1,5 +1,5 @@
 // Checks the console in a browser, against real servers: node console.mjs GAVEL FOLDER SHOTS
-import { mkdirSync, rmSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { HtmlValidate, StaticConfigLoader } from "html-validate";
@@ -309,6 +309,20 @@ async function playground() {
   await shot(page, "playground-light", { fullPage: true });
 }
 
+async function judge() { // what would flip, and a decision as a golden case
+  const page = await signIn("olga");
+  await go(page, "/console/definitions/refund?version=1");
+  await page.getByRole("button", { name: "Compare" }).last().click();
+  await page.waitForURL(/flip=/);
+  must(await sees(page, /would come out differently/), "the first version decides no recorded decision differently");
+  await shot(page, "flips-light", { fullPage: true });
+  await page.locator("li[id^=flip-] strong a").first().click();
+  await page.waitForURL(/decisions/);
+  const [download] = await Promise.all([page.waitForEvent("download"), page.getByText("golden case").last().click()]);
+  const [line] = readFileSync(await download.path(), "utf8").split("\n");
+  must(JSON.parse(line).workflow !== undefined, `the golden case is ${line.slice(0, 200)}`);
+}
+
 async function play(page) {
   const count = async () => (await world.rest("olga", "GET", "/v1/decisions?limit=500")).decisions.length;
   const before = await count();
@@ -363,7 +377,7 @@ async function withoutScript() {
 
 // --- all of it ----------------------------------------------------------------------
 
-const checks = { login, frame, link, live, pages, filter, typed, keyboard, twoBrowsers, playground, drift, withoutScript };
+const checks = { login, frame, link, live, pages, filter, typed, keyboard, twoBrowsers, playground, judge, drift, withoutScript };
 const wanted = process.env.CHECKS ? process.env.CHECKS.split(",") : Object.keys(checks);
 for (const name of wanted) {
   const start = Date.now(), before = problems.size;
