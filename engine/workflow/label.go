@@ -74,7 +74,7 @@ func measureRune(r rune) float64 {
 
 // wrapText breaks a text into at most n lines of a width, after spaces, punctuation and the parts of a name; it cuts
 // the last one. There is at least one line. Hidden characters are made visible.
-func wrapText(s string, width, size float64, n int) (lines []string, cut bool) {
+func wrapText(s string, width, size float64, n int) (lines []string) {
 	rest := []rune(showHidden(cutText(strings.Join(strings.Fields(s), " "), 256)))
 	for len(rest) > 0 {
 		last := len(lines) == n-1
@@ -90,13 +90,13 @@ func wrapText(s string, width, size float64, n int) (lines []string, cut bool) {
 			}
 		}
 		if end == len(rest) {
-			return append(lines, string(rest)), false
+			return append(lines, string(rest))
 		}
 		if last {
 			for end > 0 && measureText(string(rest[:end])+"…", size) > width {
 				end--
 			}
-			return append(lines, strings.TrimSpace(string(rest[:end]))+"…"), true
+			return append(lines, strings.TrimSpace(string(rest[:end]))+"…")
 		}
 		if soft > end/3 {
 			end = soft
@@ -108,5 +108,5 @@ func wrapText(s string, width, size float64, n int) (lines []string, cut bool) {
 	if len(lines) == 0 {
 		lines = append(lines, "")
 	}
-	return lines, false
+	return lines
 }

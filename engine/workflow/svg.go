@@ -164,7 +164,7 @@ func (l *svgLine) addRows(a arrow, refused int, t Traffic) {
 	if a.edge.condition != "" {
 		l.title += " [" + a.edge.condition + "]"
 	}
-	text, _ := wrapText(a.edge.action, actionWidth, actionSize, 2)
+	text := wrapText(a.edge.action, actionWidth, actionSize, 2)
 	for i, line := range text {
 		row := pillRow{text: line, class: "gavel-action", height: 16}
 		if a.first && i == len(text)-1 {
@@ -173,7 +173,7 @@ func (l *svgLine) addRows(a arrow, refused int, t Traffic) {
 		l.rows = append(l.rows, row)
 	}
 	if a.edge.condition != "" {
-		text, _ := wrapText("if "+a.edge.condition, actionWidth, noteSize, 2)
+		text := wrapText("if "+a.edge.condition, actionWidth, noteSize, 2)
 		for _, line := range text {
 			l.rows = append(l.rows, pillRow{text: line, class: "gavel-note", height: 14})
 		}
@@ -238,13 +238,13 @@ type svgNode struct {
 
 func (n node) measure() svgNode {
 	out := svgNode{}
-	out.lines, _ = wrapText(n.label, nameWidth, nameSize, 2)
+	out.lines = wrapText(n.label, nameWidth, nameSize, 2)
 	for _, line := range out.lines {
 		out.W = max(out.W, measureText(line, nameSize))
 	}
 	out.H = 22 + 18*float64(len(out.lines))
 	if n.outcome != "" {
-		note, _ := wrapText(n.outcome, nameWidth, noteSize, 1)
+		note := wrapText(n.outcome, nameWidth, noteSize, 1)
 		out.note = note[0]
 		out.W = max(out.W, measureText(out.note, noteSize))
 		out.H += 14
@@ -580,7 +580,7 @@ func (w svgWriter) writeList(p diagram, m Marks) {
 		}
 		w.put(`<g class="`, class, `" data-state="`, escapeLabel(n.label), `"><title>`, escapeLabel(n.formatCaption()), "</title>")
 		w.putRect("gavel-box", layout.Rect{X: svgMargin, Y: y + 4, W: 10, H: 10}, 3)
-		name, _ := wrapText(n.label, 220, 12, 1)
+		name := wrapText(n.label, 220, 12, 1)
 		w.putText("gavel-row", svgMargin+20, y+13, name[0])
 		actions := "(no actions)"
 		if n.final {
@@ -589,7 +589,7 @@ func (w svgWriter) writeList(p diagram, m Marks) {
 		if len(states[i]) > 0 {
 			actions = strings.Join(states[i], ", ")
 		}
-		text, _ := wrapText(actions, width-2*svgMargin-260, noteSize, 1)
+		text := wrapText(actions, width-2*svgMargin-260, noteSize, 1)
 		w.putText("gavel-row gavel-small", svgMargin+260, y+13, text[0])
 		w.put("</g>\n")
 		y += row
