@@ -105,19 +105,23 @@ func (all *topics) stream(ctx context.Context, s *session, t *topic, after int64
 	}
 	for {
 		regions, position, gone, changed := t.look()
-		text := ""
+		var text strings.Builder
 		for id, html := range regions {
-			if have[id] != html {
-				data, _ := json.Marshal(update{id, html}) //nolint:errchkjson // strings only
-				text += "event: region\ndata: " + strings.ReplaceAll(string(data), all.console.csrf, s.csrf) + "\n\n"
-				have[id] = html
+			if have[id] == html {
+				continue
 			}
+			have[id] = html
+			data, _ := json.Marshal(update{id, html}) //nolint:errchkjson // strings only
+			text.WriteString("event: region\ndata: " + strings.ReplaceAll(string(data), all.console.csrf, s.csrf) + "\n\n")
+		}
+		if text.Len() > 0 { // the position comes last, so that a reader that lost the rest continues before all of them
+			text.WriteString("event: position\nid: " + strconv.FormatInt(position, 10) + "\ndata: {}\n\n")
 		}
 		switch {
 		case gone:
 			send("event: gone\ndata: {}\n\n")
 			return
-		case text != "" && !send(text+"id: "+strconv.FormatInt(position, 10)+"\n\n"):
+		case text.Len() > 0 && !send(text.String()):
 			return
 		}
 		select {

@@ -73,6 +73,9 @@ func (s *liveStream) waitFor(id, text string) {
 	s.t.Helper()
 	for {
 		event, u := s.next()
+		if event == "position" {
+			continue
+		}
 		if event != "region" {
 			s.t.Fatalf("got %q while waiting for %q in %s", event, text, id)
 		}
@@ -171,7 +174,7 @@ func TestPagesAreRenderedAtIntervals(t *testing.T) {
 		_, stop := bubbleStream(t, k.console, k.sessions.begin(auth.Identity{Principal: operator}, operator.ID), "counted")
 		for range 200 { // two seconds
 			k.start(agent, "paper", `{}`)
-			time.Sleep(10 * time.Millisecond)
+			wait(10 * time.Millisecond)
 		}
 		stop()
 		if most := int(2*time.Second/renderInterval) + 1; loads < 2 || loads > most {
@@ -186,14 +189,12 @@ func TestStreamEndsWithItsSession(t *testing.T) {
 		s := k.sessions.begin(auth.Identity{Principal: operator}, operator.ID)
 		sent, stop := bubbleStream(t, k.console, s, "")
 		defer stop()
-		time.Sleep(2 * sessionInterval)
-		synctest.Wait()
+		wait(2 * sessionInterval)
 		if strings.Contains(sent(), "ended") {
 			t.Fatal("ended too early")
 		}
 		k.revoke(operator)
-		time.Sleep(sessionInterval)
-		synctest.Wait()
+		wait(sessionInterval)
 		if !strings.Contains(sent(), "event: ended") {
 			t.Errorf("the stream goes on after its token was revoked: %q", sent())
 		}
@@ -207,8 +208,7 @@ func TestStreamIsNoUse(t *testing.T) {
 		s := k.sessions.begin(auth.Identity{Principal: operator}, operator.ID)
 		sent, stop := bubbleStream(t, k.console, s, "")
 		defer stop()
-		time.Sleep(maxIdle + sessionInterval)
-		synctest.Wait()
+		wait(maxIdle + sessionInterval)
 		if !strings.Contains(sent(), "event: ended") {
 			t.Error("a page that is only open keeps its session alive")
 		}
@@ -224,6 +224,11 @@ func newBubble(t *testing.T, pages ...module.Page) *kit {
 	})
 	k.define(operator, paper)
 	return k
+}
+
+func wait(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // the bubble's clock
+	synctest.Wait()
 }
 
 func TestStreamsAreLimited(t *testing.T) {

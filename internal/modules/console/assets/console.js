@@ -106,7 +106,8 @@ function follow() {
   url.searchParams.set("after", after);
   stream = new EventSource(url);
   stream.onopen = () => { if (status.dataset.lost) { delete status.dataset.lost; say(""); } };
-  stream.addEventListener("region", (e) => { if (e.lastEventId) after = e.lastEventId; showRegion(JSON.parse(e.data)); });
+  stream.addEventListener("region", (e) => showRegion(JSON.parse(e.data)));
+  stream.addEventListener("position", (e) => { after = e.lastEventId; });
   stream.addEventListener("gone", () => { unfollow(); say("This page can no longer be shown. Load it again."); });
   stream.addEventListener("ended", () => { unfollow(); say("Your session has ended. What you typed is still here: copy it, then load the page again to sign in."); });
   stream.onerror = () => {
