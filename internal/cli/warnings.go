@@ -44,23 +44,46 @@ func FindMissing(ctx context.Context, sys *System, visit func(store.Definition))
 // warningsAge is how long warnings are reused, so that open pages do not load the store.
 const warningsAge = 5 * time.Second
 
+// warningsTime limits how long finding them may take.
+const warningsTime = 5 * time.Second
+
 // Warnings finds what makes the decisions of a system unsafe.
 type Warnings struct {
 	Sys *System
 
-	mu   sync.Mutex
-	at   time.Time
-	last []module.Warning
+	refreshing sync.Mutex // held while the warnings are found
+	mu         sync.Mutex
+	at         time.Time
+	last       []module.Warning
 }
 
-// Find returns the present warnings.
+// Find returns the present warnings. While one caller finds them anew, others get the last ones.
 func (w *Warnings) Find(ctx context.Context) []module.Warning {
+	all, at := w.get()
+	if !at.IsZero() && (time.Since(at) < warningsAge || !w.refreshing.TryLock()) {
+		return all
+	}
+	if at.IsZero() {
+		w.refreshing.Lock()
+	}
+	defer w.refreshing.Unlock()
+	if all, at = w.get(); !at.IsZero() && time.Since(at) < warningsAge {
+		return all
+	}
+	// A caller that disconnects must not cause a warning for the next one.
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), warningsTime)
+	defer cancel()
+	found := w.find(bounded)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.at.IsZero() || time.Since(w.at) >= warningsAge {
-		w.last, w.at = w.find(ctx), time.Now()
-	}
-	return w.last
+	w.last, w.at = found, time.Now()
+	return found
+}
+
+func (w *Warnings) get() ([]module.Warning, time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last, w.at
 }
 
 func (w *Warnings) find(ctx context.Context) (all []module.Warning) {

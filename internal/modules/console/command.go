@@ -58,6 +58,11 @@ func (c *command) Run(ctx context.Context, con *cli.Console) (err error) {
 	if err != nil {
 		return err
 	}
+	if at, err := c.Locate(con.Log, true); err != nil {
+		return err
+	} else if missing := at.MissingKey(); missing != "" && cli.IsFile(at.Path) {
+		return term.UsageErrorf("put the key back, or restore it from a backup", "the key of the store is missing: %s", missing)
+	}
 	sys, err := c.OpenEquipped(ctx, con, cli.SystemOptions{Reviews: true})
 	if err != nil {
 		return err

@@ -140,11 +140,21 @@ func (c *console) serveSession(w http.ResponseWriter, r *http.Request) {
 	defer c.recoverPanic(w, r)
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		if r.Method != http.MethodPost || !sessionOf(r).checkCSRF(r) {
-			c.showProblem(w, r, http.StatusForbidden, "This form is out of date, so nothing was done.", "Load the page again, and send the form from there.")
+			c.refuseForm(w, r)
 			return
 		}
 	}
 	c.mux.ServeHTTP(w, r)
+}
+
+// refuseForm answers a form that was not made for this session, and shows what the visitor typed.
+func (c *console) refuseForm(w http.ResponseWriter, r *http.Request) {
+	s := sessionOf(r)
+	c.writePage(w, r, http.StatusForbidden, "shell", shell{
+		Title: "Out of date", Problem: "This form is out of date, so nothing was done.", Hint: "Load its page again, and send the form from there.",
+		Typed: readTyped(r), Back: returnPath(r.PostForm.Get("from")),
+		Menu: c.menu(s.identity.Principal, nil), Who: s.identity.Principal, CSRF: c.csrf, Store: c.host.StoreName,
+	}, s.csrf)
 }
 
 // setHeaders forbids everything that pages do not need. Styles and scripts are allowed by their digest alone.

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -22,6 +23,8 @@ const (
 	renderInterval = 250 * time.Millisecond
 	// refreshInterval is how often a page is rendered without an event: warnings change without one.
 	refreshInterval = 15 * time.Second
+	// retryInterval is the time between two tries to read the events, while that fails.
+	retryInterval = time.Second
 	// sessionInterval is how often a stream checks that its session has not ended.
 	sessionInterval = 5 * time.Second
 	// streamLife is how long a stream lasts; the browser then connects again.
@@ -131,7 +134,7 @@ func (all *topics) stream(ctx context.Context, s *session, t *topic, after int64
 			return
 		case <-changed:
 		case <-check.C:
-			if all.console.sessions.find(s.id) == nil || all.console.check(ctx, s) != nil {
+			if all.console.sessions.find(s.id) == nil || errors.Is(all.console.check(ctx, s), errSessionEnded) {
 				send("event: ended\ndata: {}\n\n")
 				return
 			}
@@ -154,7 +157,10 @@ func (all *topics) join(p *page, v module.Visit, who engine.Principal, r *http.R
 	query := r.URL.Query()
 	query.Del("after")
 	v.Values = query
-	key := topicKey{who, strings.TrimSuffix(r.URL.EscapedPath(), "-/live") + "?" + query.Encode()}
+	key := topicKey{who, pageOf(r)}
+	if text := query.Encode(); text != "" {
+		key.address += "?" + text
+	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	t := all.open[key]
@@ -176,6 +182,15 @@ func (all *topics) join(p *page, v module.Visit, who engine.Principal, r *http.R
 			<-t.ended
 		}
 	}
+}
+
+// pageOf returns the address of the page that a stream belongs to, without a query.
+func pageOf(r *http.Request) string {
+	page := strings.TrimSuffix(r.URL.EscapedPath(), "-/live")
+	if page != base {
+		page = strings.TrimSuffix(page, "/")
+	}
+	return page
 }
 
 // leave reports whether the last stream of a topic has ended.
@@ -225,9 +240,17 @@ func (t *topic) run(ctx context.Context, c *console, p *page, v module.Visit) {
 	for {
 		changed := follower.Changed()
 		events, err := readAll(ctx, feed, t.key.who, &req)
-		if err != nil {
+		if isUnknown(err) {
 			t.publish(nil, req.After, true)
 			return
+		}
+		if err != nil { // a busy store, or one that is away for a while
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(retryInterval):
+			}
+			continue
 		}
 		follower.MarkSent(req.After)
 		if events {
@@ -265,7 +288,7 @@ func readAll(ctx context.Context, feed *engine.Feed, who engine.Principal, req *
 }
 
 func (t *topic) render(ctx context.Context, c *console, p *page, v module.Visit, position int64) {
-	regions, _, err := c.render(ctx, p, v, strings.TrimSuffix(t.key.address, "?"), pageState{})
+	regions, _, err := c.render(ctx, p, v, t.key.address, pageState{})
 	if err != nil {
 		if ctx.Err() == nil {
 			t.publish(nil, position, isUnknown(err))

@@ -29,13 +29,14 @@ type liveStream struct {
 func (v *visitor) follow(path string, after int64) *liveStream {
 	v.kit.t.Helper()
 	t, _ := v.kit.t.(*testing.T)
+	path, query, _ := strings.Cut(path, "?")
 	if after < 0 {
 		_, rest, _ := strings.Cut(v.show(path), `data-after="`)
 		number, _, _ := strings.Cut(rest, `"`)
 		after, _ = strconv.ParseInt(number, 10, 64)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, v.kit.url+at(path, "live")+"?after="+strconv.FormatInt(after, 10), nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, v.kit.url+at(path, "live")+"?"+query+"&after="+strconv.FormatInt(after, 10), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +128,50 @@ func TestStreamsHaveTheTokenOfTheirSession(t *testing.T) {
 	if len(tokens) != 2 || len(k.topics.open) != 1 {
 		t.Errorf("%d tokens and %d topics for two visitors of one page", len(tokens), len(k.topics.open))
 	}
+}
+
+// A form in an update leads back to its page, like the form of the page itself.
+func TestUpdatesHaveTheAddressOfTheirPage(t *testing.T) {
+	k, _ := newProbeKit(t)
+	k.define(operator, paper)
+	v := k.signIn(operator)
+	for _, query := range []string{"", "?a=1"} {
+		_, rest, _ := strings.Cut(v.show("probe"+query), `name="from" value="`)
+		want, _, _ := strings.Cut(rest, `"`)
+		s := v.follow("probe"+query, -1)
+		k.start(agent, "paper", `{}`)
+		_, u := s.next()
+		_, rest, _ = strings.Cut(string(u.HTML), `name="from" value="`)
+		if got, _, _ := strings.Cut(rest, `"`); got != want || got != base+"probe"+query {
+			t.Errorf("the form of an update of %q leads to %q, that of the page to %q", query, got, want)
+		}
+		s.close()
+	}
+	r := httptest.NewRequest(http.MethodGet, base+"-/live?after=0", nil)
+	if got := pageOf(r); got != base {
+		t.Errorf("the first page is %q", got)
+	}
+}
+
+// Credentials that cannot be checked for a while end no session.
+func TestStreamOutlastsAnOutageOfTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newBubble(t)
+		var away atomic.Bool
+		k.host.Gate = auth.NewGate(authenticate(func() (auth.Identity, error) {
+			if away.Load() {
+				return auth.Identity{}, auth.ErrUnavailable
+			}
+			return auth.Identity{Principal: operator}, nil
+		}), auth.Options{Logger: k.host.Log})
+		sent, stop := bubbleStream(t, k.console, k.sessions.begin(auth.Identity{Principal: operator}, "x"), "")
+		defer stop()
+		away.Store(true)
+		wait(3 * sessionInterval)
+		if strings.Contains(sent(), "ended") {
+			t.Error("the stream ended")
+		}
+	})
 }
 
 // bubbleStream runs the stream of a page inside a bubble of synctest, and returns what it has sent so far.

@@ -1,9 +1,12 @@
 package console
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/gavel-mcp/gavel/internal/module"
 )
 
 // paper is a workflow with a move that a person decides.
@@ -35,5 +38,18 @@ func TestAnAgentHasNoAccess(t *testing.T) {
 	}
 	if got := v.get(""); got.status != http.StatusSeeOther || !strings.HasPrefix(got.next, signInPath) {
 		t.Errorf("without a session: %d to %q", got.status, got.next)
+	}
+}
+
+// Warnings name workflows and files of everybody: visitors who may use only some workflows see none of them.
+func TestWarningsAreForVisitorsOfAllWorkflows(t *testing.T) {
+	k := newKit(t, func(s *setup) {
+		s.host.Warnings = func(context.Context) []module.Warning {
+			return []module.Warning{{Name: "no-model", Text: "Payroll needs a <model>.", Next: "Configure one."}}
+		}
+	})
+	wantText(t, k.signIn(reviewer).show(""), "Payroll needs a <model>.", "Configure one.")
+	if page := k.signIn(limited).show(""); strings.Contains(page, "Payroll") {
+		t.Error("a visitor of some workflows sees the warning")
 	}
 }

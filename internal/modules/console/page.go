@@ -92,8 +92,11 @@ type shell struct {
 	Message       string
 	Error         *engine.Error
 	Problem, Hint string
-	After         int64
-	Live, CSRF    string
+	// Typed is what the visitor typed into a form that was not accepted, Back its page.
+	Typed      []typed
+	Back       string
+	After      int64
+	Live, CSRF string
 }
 
 type menuItem struct {

@@ -6,9 +6,11 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,8 +26,12 @@ const (
 	maxAge  = 12 * time.Hour
 )
 
-// maxSessions limits the sessions of a server; the one that was idle longest ends first.
-const maxSessions = 1000
+// maxSessions limits the sessions of a server, and maxOwnSessions those of one principal: the one that was idle longest
+// ends first. So nobody who signs in ends a session of somebody else, unless very many principals do.
+const (
+	maxSessions    = 1000
+	maxOwnSessions = 20
+)
 
 // The cookies of a session. Browsers accept a __Host- cookie only by HTTPS, from this host, without a Domain.
 const (
@@ -52,11 +58,11 @@ type session struct {
 	id, csrf string
 	bearer   string // checked again with each request, so that a session ends with its token
 	begun    time.Time
-
-	mu       sync.Mutex
-	used     time.Time
 	identity auth.Identity
-	message  string
+
+	mu      sync.Mutex
+	used    time.Time
+	message string
 }
 
 type sessions struct {
@@ -71,19 +77,32 @@ func (all *sessions) begin(id auth.Identity, bearer string) *session {
 	s := &session{id: rand.Text(), csrf: rand.Text(), bearer: bearer, begun: now(), used: now(), identity: id}
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	var oldest *session
 	for _, have := range all.byID {
 		if have.hasEnded() {
 			delete(all.byID, have.id)
-		} else if oldest == nil || have.lastUse().Before(oldest.lastUse()) {
+		}
+	}
+	all.makeRoom(maxOwnSessions, func(have *session) bool { return have.identity.ID == id.ID })
+	all.makeRoom(maxSessions, func(*session) bool { return true })
+	all.byID[s.id] = s
+	return s
+}
+
+// makeRoom ends the session that was idle longest of those that count, if there are already most of them.
+func (all *sessions) makeRoom(most int, counts func(*session) bool) {
+	var oldest *session
+	n := 0
+	for _, have := range all.byID {
+		if !counts(have) {
+			continue
+		}
+		if n++; oldest == nil || have.lastUse().Before(oldest.lastUse()) {
 			oldest = have
 		}
 	}
-	if len(all.byID) >= maxSessions {
+	if n >= most {
 		delete(all.byID, oldest.id)
 	}
-	all.byID[s.id] = s
-	return s
 }
 
 func (all *sessions) find(id string) *session {
@@ -166,13 +185,10 @@ func (c *console) check(ctx context.Context, s *session) error {
 	switch {
 	case errors.Is(err, auth.ErrUnavailable):
 		return err //nolint:wrapcheck // the session continues once the check is possible
-	case err != nil || !mayVisit(id) || id.ID != s.identity.ID:
+	case err != nil || !mayVisit(id) || id.Principal != s.identity.Principal:
 		c.sessions.end(s)
 		return errSessionEnded
 	}
-	s.mu.Lock()
-	s.identity = id
-	s.mu.Unlock()
 	return nil
 }
 
@@ -186,6 +202,20 @@ type signInPage struct {
 	Next, Error string
 	// ByLink reports that visitors sign in by a link, not by a token; Open that the server identifies no callers.
 	ByLink, Open bool
+	// Typed is what the visitor typed into a form that was not accepted, so that it is not lost.
+	Typed []typed
+}
+
+type typed struct{ Name, Text string }
+
+// readTyped returns the texts of a form that a visitor may have typed.
+func readTyped(r *http.Request) (all []typed) {
+	for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
+		if text := strings.TrimSpace(r.PostForm.Get(name)); text != "" && !slices.Contains([]string{"csrf", "from", "token", "next"}, name) {
+			all = append(all, typed{name, text})
+		}
+	}
+	return all
 }
 
 func (c *console) newSignInPage(ctx context.Context, next, problem string) signInPage {
@@ -280,6 +310,9 @@ func (c *console) askToSignIn(w http.ResponseWriter, r *http.Request, err error)
 		http.Redirect(w, r, base+signInPath+"?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
 	default:
 		shown := c.newSignInPage(r.Context(), "", "Your session has ended, so nothing was done.")
+		if r.ParseForm() == nil {
+			shown.Typed, shown.Next = readTyped(r), returnPath(r.PostForm.Get("from"))
+		}
 		c.writePage(w, r, http.StatusUnauthorized, "sign-in", shown, "")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -314,13 +315,37 @@ func TestUnknownPagesAndDefects(t *testing.T) {
 	}
 }
 
+// A principal that signs in again and again ends its own sessions alone.
 func TestSessionsAreLimited(t *testing.T) {
 	all := newSessions()
+	other := all.begin(auth.Identity{Principal: auditor}, "x")
 	first := all.begin(auth.Identity{Principal: operator}, "x")
-	for range maxSessions {
+	for range 2 * maxSessions {
 		all.begin(auth.Identity{Principal: operator}, "x")
 	}
-	if all.find(first.id) != nil || len(all.byID) != maxSessions {
+	if all.find(first.id) != nil || all.find(other.id) == nil || len(all.byID) != maxOwnSessions+1 {
+		t.Errorf("%d sessions of one principal; the other's is there: %t", len(all.byID)-1, all.find(other.id) != nil)
+	}
+	for i := range maxSessions {
+		all.begin(auth.Identity{Principal: engine.Principal{ID: strconv.Itoa(i)}}, "x")
+	}
+	if len(all.byID) != maxSessions {
 		t.Errorf("%d sessions", len(all.byID))
+	}
+}
+
+// What somebody typed is shown again if its form is not accepted.
+func TestTypedTextSurvivesTheEndOfASession(t *testing.T) {
+	k, done := newProbeKit(t)
+	v := k.signIn(operator)
+	form := url.Values{"csrf": {"old"}, "from": {base + "probe?a=1"}, "reason": {"I read <all> of it."}, "token": {"secret-token"}}
+	stale := v.submit("probe/-/do", form)
+	k.revoke(operator)
+	ended := v.submit("probe/-/do", form)
+	for name, got := range map[string]answer{"a stale form": stale, "an ended session": ended} {
+		wantText(t, got.body, "I read <all> of it.")
+		if got.status < 400 || *done != 0 || strings.Contains(got.body, "secret-token") || !strings.Contains(got.body, "/console/probe?a=1") {
+			t.Errorf("%s: %d, done %d times\n%s", name, got.status, *done, textOf(got.body))
+		}
 	}
 }

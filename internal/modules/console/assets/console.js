@@ -37,6 +37,15 @@ function retire(form) {
   for (const button of form.querySelectorAll("button")) button.disabled = true;
 }
 
+// rememberFocus returns a function that focuses, in a new version of an element, what has the focus in it now.
+function rememberFocus(element) {
+  const focused = document.activeElement;
+  if (!element.contains(focused)) return () => {};
+  const like = (e) => e.querySelectorAll(focused.id ? `[id="${focused.id}"]` : focused.tagName);
+  const same = (e) => e.textContent === focused.textContent && e.getAttribute("href") === focused.getAttribute("href");
+  return (next) => [...like(next)].find((e) => focused.id || same(e))?.focus({ preventScroll: true });
+}
+
 // update changes the children of an element to those of next: those with an id one by one, unless they are busy.
 function update(element, next) {
   const named = (e) => [...e.children].every((c) => c.id) && e.children.length > 0;
@@ -57,6 +66,7 @@ function update(element, next) {
   }
   if (!isBusy(element)) {
     const open = [...element.querySelectorAll("details[open][id]")].map((d) => d.id);
+    const refocus = rememberFocus(element);
     if (element.matches("[data-region]")) {
       element.replaceChildren(...next.childNodes);
     } else {
@@ -64,6 +74,7 @@ function update(element, next) {
       element = next;
     }
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+    refocus(element);
     return element;
   }
   for (const form of element.querySelectorAll("form[id]")) if (!next.querySelector(`[id="${form.id}"]`)) retire(form);
@@ -105,14 +116,17 @@ function follow() {
   const url = new URL(address, location.href);
   url.searchParams.set("after", after);
   stream = new EventSource(url);
-  stream.onopen = () => { if (status.dataset.lost) { delete status.dataset.lost; say(""); } };
+  let opened = false;
+  stream.onopen = () => { opened = true; if (status.dataset.lost) { delete status.dataset.lost; say(""); } };
   stream.addEventListener("region", (e) => showRegion(JSON.parse(e.data)));
   stream.addEventListener("position", (e) => { after = e.lastEventId; });
   stream.addEventListener("gone", () => { unfollow(); say("This page can no longer be shown. Load it again."); });
   stream.addEventListener("ended", () => { unfollow(); say("Your session has ended. What you typed is still here: copy it, then load the page again to sign in."); });
   stream.onerror = () => {
     status.dataset.lost = "1";
-    say(stream.readyState === EventSource.CLOSED ? "Live updates have stopped. Load the page again to continue." : "Connection lost; trying again…");
+    const closed = stream.readyState === EventSource.CLOSED;
+    say(!closed ? "Connection lost; trying again…" : opened ? "Live updates have stopped. Load the page again to continue."
+      : "This page gets no live updates: too many pages are open. Close one, then load this page again.");
     if (stream.readyState === EventSource.CLOSED) stream = null;
   };
 }
