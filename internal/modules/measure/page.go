@@ -205,7 +205,7 @@ func (b *judgedBy) add(o judge.Opinion) {
 	case judge.Escalate:
 		b.Escalated++
 	}
-	if o.Trouble != "" {
+	if o.Trouble == judge.TroubleUnreadable || o.Trouble == judge.TroubleUnavailable {
 		b.Unusable++
 	}
 	if o.Model.CacheHit || o.Model.Reused || o.Model.Shared {
