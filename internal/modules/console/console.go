@@ -16,6 +16,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -99,6 +100,9 @@ func (c *console) addPage(declared module.Page) (*page, error) {
 		c.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { c.showPage(w, r, p, pageState{}) })
 		c.mux.HandleFunc("GET "+at(declared.Path, "live"), func(w http.ResponseWriter, r *http.Request) { c.topics.serve(w, r, p) })
 	}
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(p.Actions)), slices.Collect(maps.Keys(p.Answers))) {
+		c.mux.HandleFunc("GET "+at(declared.Path, name), func(w http.ResponseWriter, r *http.Request) { leaveForm(w, r, p) })
+	}
 	for name, action := range p.Actions {
 		c.mux.HandleFunc("POST "+at(declared.Path, name), func(w http.ResponseWriter, r *http.Request) { c.act(w, r, p, action) })
 	}
@@ -109,6 +113,32 @@ func (c *console) addPage(declared module.Page) (*page, error) {
 		c.mux.HandleFunc("GET "+at(declared.Path, name), func(w http.ResponseWriter, r *http.Request) { c.sendFile(w, r, p, file) })
 	}
 	return p, nil
+}
+
+// leaveForm leads from the address of a form to its page: a browser stays at the address of a form that failed.
+func leaveForm(w http.ResponseWriter, r *http.Request, p *page) {
+	path := p.Path
+	for whole, place := range places {
+		if p.Place == place {
+			path = whole
+		}
+	}
+	to := base + fillPath(path, r.PathValue)
+	if r.URL.RawQuery != "" {
+		to += "?" + r.URL.RawQuery
+	}
+	http.Redirect(w, r, to, http.StatusSeeOther)
+}
+
+// fillPath returns the path of a page with its values.
+func fillPath(path string, value func(string) string) string {
+	parts := strings.Split(path, "/")
+	for i, part := range parts {
+		if name, ok := strings.CutPrefix(part, "{"); ok {
+			parts[i] = url.PathEscape(value(strings.TrimSuffix(name, "}")))
+		}
+	}
+	return strings.Join(parts, "/")
 }
 
 // at returns the address of a page's form, file or stream. No page has "-" in its path.

@@ -352,3 +352,23 @@ func TestLongHistoriesStayUsable(t *testing.T) {
 		t.Errorf("%d events, %v", e.Seq, err)
 	}
 }
+
+func TestARefusalBeginsWithItsReason(t *testing.T) {
+	k := newKit(t, doubtful)
+	k.define(operator, paper)
+	k.define(operator, judged())
+	id := k.start(agent, "paper", `{}`)
+	k.advance(agent, id, "submit", `{}`)
+	v := k.signIn(reviewer)
+	page := v.show("instances/" + id + "/decisions/2")
+	large := findAll(page, `<p class="question">([^<]*)</p>`)
+	if len(large) != 1 || strings.Count(large[0], ". ") > 0 || len(large[0]) > maxHeading || !strings.Contains(large[0], "title") {
+		t.Errorf("set large: %q", large)
+	}
+	if strings.Contains(textOf(page), "100 % sure") {
+		t.Error("a rule is said to be 100 % sure")
+	}
+	other := k.start(agent, "judged", `{}`)
+	k.park(agent, other, hostileAction, `{"comments":"I compared the totals with invoice 4711."}`)
+	wantText(t, v.show("instances/"+other+"/decisions/2"), "Decided by Model, 50 % sure: ")
+}

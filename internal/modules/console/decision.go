@@ -42,6 +42,12 @@ func (d decisionData) PageTitle() string {
 	return firstOf(d.Action, "start") + " in " + d.Instance.Workflow
 }
 
+// Answer returns the decision's first sentence and the rest of its text.
+func (d decisionData) Answer() (lines [2]string) {
+	lines[0], lines[1] = splitSentence(describeRefusal(d.Decision))
+	return lines
+}
+
 func decisionPage() module.Page {
 	return module.Page{
 		Path: "instances/{id}/decisions/{seq}", Title: "Decision", Place: module.Nowhere, Needs: engine.RightRead,
@@ -55,22 +61,22 @@ func decisionPage() module.Page {
 		},
 		Follow: followInstance,
 		Files: map[string]func(context.Context, module.Visit) (module.File, error){
-			"decision.json": decisionFile(func(d decisionData) any { return d.HistoryEntry }),
-			"data.json":     decisionFile(func(d decisionData) any { return d.HistoryEntry.Data }),
-			"context.json":  decisionFile(func(d decisionData) any { return d.Before }),
-			"evidence.json": decisionFile(func(d decisionData) any { return d.Evidence }),
+			"decision.json": decisionFile("decision", func(d decisionData) any { return d.HistoryEntry }),
+			"data.json":     decisionFile("data", func(d decisionData) any { return d.HistoryEntry.Data }),
+			"context.json":  decisionFile("context", func(d decisionData) any { return d.Before }),
+			"evidence.json": decisionFile("evidence", func(d decisionData) any { return d.Evidence }),
 		},
 	}
 }
 
-// decisionFile is a download of a part of a decision.
-func decisionFile(part func(decisionData) any) func(context.Context, module.Visit) (module.File, error) {
+// decisionFile is a download of a part of a decision. Its name has the name of the part.
+func decisionFile(name string, part func(decisionData) any) func(context.Context, module.Visit) (module.File, error) {
 	return func(ctx context.Context, v module.Visit) (module.File, error) {
 		d, found, err := loadDecision(ctx, v)
 		if err == nil && !found {
 			err = &engine.Error{Code: engine.CodeUnknownRevision, Message: "There is no such decision.", Hint: "Look at the timeline of the instance."}
 		}
-		return documentFile(fmt.Sprintf("%s-%d.json", v.Path("id"), d.Seq), part(d)), err
+		return documentFile(fmt.Sprintf("%s-%d-%s.json", v.Path("id"), d.Seq, name), part(d)), err
 	}
 }
 
@@ -149,7 +155,7 @@ func explainDecision(ctx context.Context, v module.Visit, id string, d engine.Hi
 		if err != nil {
 			return out, err
 		}
-		out.Changed = compareJSON(out.Before, after.Context)
+		out.Changed = compareMove(out.Before, after.Context, d.Data)
 	}
 	out.explain(d, d.Data)
 	return out, nil

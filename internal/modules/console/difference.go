@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gavel-mcp/gavel/engine/workflow"
 )
 
 // Change is one difference between two documents: a part that was added (no Before), removed (no After) or changed.
@@ -14,6 +16,8 @@ type Change struct {
 	// Path is the part's place, such as "order.items[2]".
 	Path, Before, After string
 	Added, Removed      bool
+	// Hidden reports that both sides are masked alike, so that nobody can see here whether it changed.
+	Hidden bool
 	// More, if not 0, counts the differences that are left out here. The other fields are then empty.
 	More int
 }
@@ -21,11 +25,39 @@ type Change struct {
 // maxChanges limits the differences that a page shows.
 const maxChanges = 200
 
-// compareJSON returns the differences between two JSON documents, in the order of their paths. If there are more than
-// maxChanges, the last element counts the others.
+// compareJSON returns the differences between two JSON documents, in the order of their paths. A part that is masked
+// on both sides is among them, because its value may differ. If there are more than maxChanges, the last element counts
+// the others.
 func compareJSON(before, after json.RawMessage) []Change {
-	var changes []Change
+	return limitChanges(listChanges(before, after))
+}
+
+func listChanges(before, after json.RawMessage) (changes []Change) {
 	collectChanges("", readJSON(before), readJSON(after), &changes)
+	return changes
+}
+
+// compareMove is compareJSON for the contexts before and after a move, which cannot have changed a masked part that its
+// data does not name.
+func compareMove(before, after, data json.RawMessage) []Change {
+	changes := listChanges(before, after)
+	if asked, ok := readJSON(data).(map[string]any); ok && len(data) > 0 {
+		changes = slices.DeleteFunc(changes, func(c Change) bool { return c.Hidden && !isNamed(asked, c.Path) })
+	}
+	return limitChanges(changes)
+}
+
+// isNamed reports whether a path is in a member of an object. The name of a member may have dots itself.
+func isNamed(object map[string]any, path string) bool {
+	for name := range object {
+		if rest, ok := strings.CutPrefix(path, name); ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+			return true
+		}
+	}
+	return false
+}
+
+func limitChanges(changes []Change) []Change {
 	if n := len(changes); n > maxChanges {
 		changes = append(changes[:maxChanges], Change{More: n - maxChanges})
 	}
@@ -65,8 +97,9 @@ func collectChanges(path string, before, after any, out *[]Change) {
 	oldList, oldIs := before.([]any)
 	newList, newIs := after.([]any)
 	if !oldIs || !newIs {
-		if b, a := writeJSON(before), writeJSON(after); b != a {
-			*out = append(*out, Change{Path: path, Before: b, After: a})
+		b, a := writeJSON(before), writeJSON(after)
+		if hidden := b == a && hasMask(b); hidden || b != a {
+			*out = append(*out, Change{Path: path, Before: b, After: a, Hidden: hidden})
 		}
 		return
 	}
@@ -94,6 +127,11 @@ func collectMember(path string, old, new map[string]any, name string, out *[]Cha
 	default:
 		collectChanges(path, before, after, out)
 	}
+}
+
+// hasMask reports whether a value, or a part of a text, is masked.
+func hasMask(value string) bool {
+	return strings.Contains(value, workflow.Masked) || strings.Contains(value, workflow.Destroyed)
 }
 
 func writeJSON(v any) string {

@@ -77,9 +77,11 @@ type instanceData struct {
 	Timeline
 	snapshot
 
-	Checkpoints     []engine.CheckpointResult
-	MoreCheckpoints int
-	Bars            []bar
+	// CanUndo and CanRedo report that the page leads to these operations.
+	CanUndo, CanRedo bool
+	Checkpoints      []engine.CheckpointResult
+	MoreCheckpoints  int
+	Bars             []bar
 }
 
 // PageTitle implements titled.
@@ -131,7 +133,22 @@ func loadInstance(ctx context.Context, v module.Visit) (d instanceData, err erro
 	made, err := ask(ctx, v, operation.ListCheckpoints, operation.IDRequest{ID: id})
 	d.Checkpoints = made.Checkpoints[:min(len(made.Checkpoints), shownCheckpoints)]
 	d.MoreCheckpoints = len(made.Checkpoints) - len(d.Checkpoints)
+	if err == nil && d.Status != record.Cancelled && engine.Authorize(v.Call.Caller.Principal, engine.RightUndo) == nil {
+		err = d.findTakeBacks(ctx, v)
+	}
 	return d, err
+}
+
+// findTakeBacks finds out whether a move can be undone or made again. The newest events that have either decide it.
+func (d *instanceData) findTakeBacks(ctx context.Context, v module.Visit) error {
+	_, history, err := readMoves(ctx, v, d.StatusResult, func(h record.UndoHistory) bool {
+		_, isDone := h.LastMove()
+		_, isUndone := h.LastUndone()
+		return isDone || isUndone
+	})
+	_, d.CanUndo = history.LastMove()
+	_, d.CanRedo = history.LastUndone()
+	return err
 }
 
 // Timeline is a page of an instance's events, newest first.
@@ -139,6 +156,8 @@ type Timeline struct {
 	Entries []entry
 	// Older and Newer are the seq before which the neighbouring pages begin; 0 if there is none.
 	Older, Newer int64
+	// Kept counts the events of the whole history that were not removed.
+	Kept int64
 	// Removed reports that the page begins where the history was removed.
 	Removed bool
 }
@@ -156,7 +175,15 @@ func readTimeline(ctx context.Context, v module.Visit, id string, before, last i
 	if before > 0 {
 		newest = min(before-1, last)
 	}
-	oldest := max(1, newest-timelineLength+1)
+	begin, err := ask(ctx, v, operation.Timeline, engine.HistoryRequest{ID: id, Limit: 1})
+	if err != nil {
+		return t, err
+	}
+	first := last + 1 // of the kept events
+	if len(begin.Events) > 0 {
+		first = begin.Events[0].Seq
+	}
+	oldest := max(first, newest-timelineLength+1)
 	decided := map[int64]*engine.HistoryEntry{}
 	for req := (engine.HistoryRequest{ID: id, AfterSeq: oldest - 1, Limit: timelineLength}); ; {
 		page, err := ask(ctx, v, operation.Timeline, req)
@@ -188,10 +215,11 @@ func readTimeline(ctx context.Context, v module.Visit, id string, before, last i
 	for i := range t.Entries {
 		t.Entries[i].Verdict = decided[t.Entries[i].Seq]
 	}
-	t.Removed = len(t.Entries) == 0 || t.Entries[len(t.Entries)-1].Seq > oldest
-	if oldest > 1 && !t.Removed {
+	t.Kept = max(0, last-first+1)
+	if oldest > first {
 		t.Older = oldest
 	}
+	t.Removed = t.Older == 0 && first > 1
 	if newest < last {
 		t.Newer = newest + timelineLength + 1
 	}

@@ -64,15 +64,7 @@ type View struct {
 }
 
 // Action returns the address of a form's action, or of a file.
-func (v View) Action(name string) string {
-	path := v.path
-	for part := range strings.SplitSeq(v.path, "/") {
-		if inner, ok := strings.CutPrefix(part, "{"); ok {
-			path = strings.Replace(path, part, url.PathEscape(v.visit.Path(strings.TrimSuffix(inner, "}"))), 1)
-		}
-	}
-	return at(path, name)
-}
+func (v View) Action(name string) string { return at(fillPath(v.path, v.visit.Path), name) }
 
 // May reports whether the visitor's role has a right.
 func (v View) May(right engine.Right) bool { return engine.Authorize(v.Who, right) == nil }

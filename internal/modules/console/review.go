@@ -34,6 +34,7 @@ type reviewsData struct {
 	Found        engine.ReviewsResult
 	Statuses     []string
 	Newest, More string // addresses of the first and the next page
+	IsWhole      bool   // the page has all of them, and is in the order in which they have waited
 }
 
 func reviewsPage() module.Page {
@@ -59,6 +60,9 @@ func loadReviews(ctx context.Context, v module.Visit) (d reviewsData, err error)
 		q.Set("workflow", d.Filter.Workflow)
 	}
 	d.Newest = base + "reviews?" + q.Encode()
+	if d.IsWhole = d.Filter.Cursor == "" && d.Found.NextCursor == ""; d.IsWhole {
+		sortOldestFirst(d.Found.Reviews)
+	}
 	if d.Found.NextCursor != "" {
 		q.Set("cursor", d.Found.NextCursor)
 		d.More = base + "reviews?" + q.Encode()
@@ -113,19 +117,19 @@ func reviewPage() module.Page {
 		},
 		Actions: map[string]func(context.Context, module.Visit) (string, string, error){"resolve": resolveReview},
 		Files: map[string]func(context.Context, module.Visit) (module.File, error){
-			"review.json":   reviewFile(func(d reviewData) any { return d.ReviewView }),
-			"data.json":     reviewFile(func(d reviewData) any { return d.ReviewView.Data }),
-			"context.json":  reviewFile(func(d reviewData) any { return d.Before }),
-			"evidence.json": reviewFile(func(d reviewData) any { return d.Escalation.Evidence }),
+			"review.json":   reviewFile("review", func(d reviewData) any { return d.ReviewView }),
+			"data.json":     reviewFile("data", func(d reviewData) any { return d.ReviewView.Data }),
+			"context.json":  reviewFile("context", func(d reviewData) any { return d.Before }),
+			"evidence.json": reviewFile("evidence", func(d reviewData) any { return d.Escalation.Evidence }),
 		},
 	}
 }
 
-// reviewFile is a download of a part of a review.
-func reviewFile(part func(reviewData) any) func(context.Context, module.Visit) (module.File, error) {
+// reviewFile is a download of a part of a review. Its name has the name of the part.
+func reviewFile(name string, part func(reviewData) any) func(context.Context, module.Visit) (module.File, error) {
 	return func(ctx context.Context, v module.Visit) (module.File, error) {
 		d, err := loadReview(ctx, v)
-		return documentFile(v.Path("id")+".json", part(d)), err
+		return documentFile(v.Path("id")+"-"+name+".json", part(d)), err
 	}
 }
 
@@ -150,13 +154,19 @@ func loadReview(ctx context.Context, v module.Visit) (d reviewData, err error) {
 	return d, err
 }
 
-// findPlace returns the place of a review among those that wait.
+// sortOldestFirst sorts reviews by how long they have waited; equally old ones stay in the order of their priority.
+func sortOldestFirst(all []engine.ReviewSummary) {
+	slices.SortStableFunc(all, func(a, b engine.ReviewSummary) int { return a.ParkedAt.Compare(b.ParkedAt) })
+}
+
+// findPlace returns the place of a review among those that wait, oldest first.
 func findPlace(ctx context.Context, v module.Visit, id string) (q queue, err error) {
 	open, err := ask(ctx, v, operation.Reviews, engine.ReviewsRequest{Limit: queueLength})
 	if err != nil {
 		return q, err
 	}
 	all := open.Reviews
+	sortOldestFirst(all)
 	q.Waiting, q.HasMore = len(all), open.NextCursor != ""
 	at := slices.IndexFunc(all, func(s engine.ReviewSummary) bool { return s.ID == id })
 	switch {

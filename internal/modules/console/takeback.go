@@ -55,11 +55,7 @@ func takeBackPages() (pages []module.Page) {
 			Path: "instances/{id}/" + t.Name, Title: t.Title, Place: module.Nowhere, Needs: t.Right,
 			Templates: decisionParts + takeBackTemplates, Regions: []string{"plan", "confirm"},
 			Load: func(ctx context.Context, v module.Visit) (any, error) {
-				p, found, err := makePlan(ctx, v, t)
-				if err != nil || !found {
-					return nil, err
-				}
-				return p, nil
+				return makePlan(ctx, v, t)
 			},
 			Follow:  followInstance,
 			Actions: map[string]func(context.Context, module.Visit) (string, string, error){"confirm": t.perform},
@@ -68,11 +64,15 @@ func takeBackPages() (pages []module.Page) {
 	return pages
 }
 
-// makePlan returns what an operation would do now; found is false if there is no such checkpoint.
-func makePlan(ctx context.Context, v module.Visit, t takeBack) (p plan, found bool, err error) {
+// makePlan returns what an operation would do now.
+func makePlan(ctx context.Context, v module.Visit, t takeBack) (p plan, err error) {
 	p.takeBack = t
 	if p.Now, err = ask(ctx, v, operation.Status, operation.StatusRequest{ID: v.Path("id")}); err != nil {
-		return p, false, err
+		return p, err
+	}
+	if p.Now.Status == record.Cancelled {
+		p.Problem = "It has ended already. A cancelled instance never runs again."
+		return p, nil
 	}
 	target, reaches := int64(0), func(h record.UndoHistory) bool { _, found := h.LastMove(); return found }
 	switch t.Name {
@@ -80,14 +80,17 @@ func makePlan(ctx context.Context, v module.Visit, t takeBack) (p plan, found bo
 		if p.Now.Status != record.Running {
 			p.Problem = "It has ended already."
 		}
-		return p, true, nil
+		return p, nil
 	case "redo":
 		reaches = func(h record.UndoHistory) bool { _, found := h.LastUndone(); return found }
 	case "rollback":
 		made, err := ask(ctx, v, operation.ListCheckpoints, operation.IDRequest{ID: p.Now.ID})
 		at := slices.IndexFunc(made.Checkpoints, func(c engine.CheckpointResult) bool { return c.CheckpointID == v.Values.Get("checkpoint") })
-		if err != nil || at < 0 {
-			return p, false, err
+		if err == nil && at < 0 {
+			err = &engine.Error{Code: engine.CodeUnknownCheckpoint, Message: "There is no such checkpoint.", Hint: "The page of the instance lists its checkpoints."}
+		}
+		if err != nil {
+			return p, err
 		}
 		p.Checkpoint = made.Checkpoints[at]
 		target = p.Checkpoint.Revision
@@ -95,7 +98,7 @@ func makePlan(ctx context.Context, v module.Visit, t takeBack) (p plan, found bo
 	}
 	events, history, err := readMoves(ctx, v, p.Now, reaches)
 	if err != nil {
-		return p, false, err
+		return p, err
 	}
 	if t.Name != "rollback" {
 		move, found := history.LastMove()
@@ -105,16 +108,16 @@ func makePlan(ctx context.Context, v module.Visit, t takeBack) (p plan, found bo
 			target = move.Event.Revision
 		}
 		if !found {
-			p.Problem = "There is no such move. A migration, a removed beginning or a very long history can be the reason."
-			return p, true, nil
+			p.Problem = "There is no move to " + t.Name + ". A migration, a removed beginning or a very long history can be the reason."
+			return p, nil
 		}
 	}
 	then, err := ask(ctx, v, operation.Status, operation.StatusRequest{ID: p.Now.ID, When: engine.When{Revision: target}})
 	if err != nil {
-		return p, false, err
+		return p, err
 	}
 	p.To, p.Changed = &then, compareJSON(p.Now.Context, then.Context)
-	return p, true, p.compare(events, history, target)
+	return p, p.compare(events, history, target)
 }
 
 // compare lists the moves between the present revision and the restored one, and the calls since.

@@ -60,9 +60,9 @@ func TestWhatAPageAnnouncesIsWhatHappens(t *testing.T) {
 				query = "?checkpoint=" + made.Checkpoints[random.IntN(made.Count)].CheckpointID
 				values.Set("checkpoint", strings.TrimPrefix(query, "?checkpoint="))
 			}
-			planned, found, err := makePlan(t.Context(), visitOf(k, operator, id, values), op)
-			if err != nil || !found {
-				t.Fatalf("%s: %v, %v", op.Name, found, err)
+			planned, err := makePlan(t.Context(), visitOf(k, operator, id, values), op)
+			if err != nil {
+				t.Fatalf("%s: %v", op.Name, err)
 			}
 			page := "instances/" + id + "/" + op.Name + query
 			shown := v.show(page)
@@ -130,7 +130,7 @@ func TestOnlyOperatorsTakeBack(t *testing.T) {
 		page := v.show("instances/" + id)
 		for _, op := range takeBacks {
 			link := "instances/" + id + "/" + op.Name
-			if strings.Contains(page, link) || !strings.Contains(operators, link) {
+			if strings.Contains(page, link) || strings.Contains(operators, link) == (op.Name == "redo") { // nothing was undone
 				t.Errorf("%s: the link to %s is for operators", who.Role, op.Name)
 			}
 			if got := v.get(link + "?checkpoint=" + checkpoint.CheckpointID); got.status != http.StatusForbidden {
@@ -146,7 +146,96 @@ func TestOnlyOperatorsTakeBack(t *testing.T) {
 	if now, err := k.Status(t.Context(), operator, id); err != nil || now.Seq != 3 {
 		t.Errorf("something was done: %d events, %v", now.Seq, err)
 	}
-	if got := k.signIn(operator).get("instances/" + id + "/rollback?checkpoint=cp-none"); got.status != http.StatusNotFound {
-		t.Errorf("an unknown checkpoint got %d", got.status)
+	for _, missing := range []string{"?checkpoint=cp-none", "?checkpoint=", ""} {
+		got := k.signIn(operator).get("instances/" + id + "/rollback" + missing)
+		if got.status != http.StatusNotFound {
+			t.Errorf("%q got %d", missing, got.status)
+		}
+		wantText(t, got.body, "There is no such checkpoint.")
+	}
+}
+
+func TestOnlyWhatIsPossibleIsOffered(t *testing.T) {
+	k := newKit(t)
+	k.define(operator, loop)
+	v := k.signIn(operator)
+	id := k.start(agent, "loop", `{}`)
+	offered := func() (out string) {
+		t.Helper()
+		page := v.show("instances/" + id)
+		for _, op := range takeBacks {
+			link := "/console/instances/" + id + "/" + op.Name
+			if strings.Contains(page, `href="`+link+`"`) || strings.Contains(page, `href="`+link+"?") {
+				out += op.Name + " "
+			}
+		}
+		return out
+	}
+	check := func(when, want string) {
+		t.Helper()
+		if got := offered(); got != want {
+			t.Errorf("%s: offered %q, want %q", when, got, want)
+		}
+	}
+	check("at the start", "cancel ")
+	wantText(t, v.show("instances/"+id+"/undo"), "There is no move to undo.")
+	wantText(t, v.show("instances/"+id+"/redo"), "There is no move to redo.")
+	k.advance(agent, id, "go", `{}`)
+	cp, err := k.Checkpoint(t.Context(), operator, engine.CheckpointRequest{ID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("after a move", "cancel undo rollback ")
+	undo := func(revision int64) {
+		t.Helper()
+		if _, err := k.Undo(t.Context(), operator, engine.UndoRequest{ID: id, ExpectedRevision: &revision}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	undo(2)
+	check("after an undo", "cancel redo rollback ")
+	k.advance(agent, id, "go", `{}`)
+	k.advance(agent, id, "on", `{}`)
+	undo(5)
+	check("between moves", "cancel undo redo rollback ")
+	if _, err := k.Cancel(t.Context(), operator, engine.CancelRequest{ID: id}); err != nil {
+		t.Fatal(err)
+	}
+	check("after a cancel", "")
+	for _, op := range takeBacks {
+		page := v.show("instances/" + id + "/" + op.Name + "?checkpoint=" + cp.CheckpointID)
+		wantText(t, page, "It has ended already. A cancelled instance never runs again.")
+		if strings.Contains(page, `id="confirm-form"`) || strings.Contains(page, "What is taken back") {
+			t.Errorf("%s of a cancelled instance shows a plan", op.Name)
+		}
+	}
+}
+
+func TestTheAddressOfAFailedFormLeadsToItsPage(t *testing.T) {
+	k := newKit(t)
+	k.define(operator, loop)
+	id := k.start(agent, "loop", `{}`)
+	v := k.signIn(operator)
+	if got := v.send("instances/"+id+"/cancel", "confirm", "revision", "7"); got.status != http.StatusConflict {
+		t.Fatalf("a cancel of an unknown revision got %d", got.status)
+	}
+	actions := 0
+	for _, p := range k.pages {
+		for name := range p.Actions {
+			actions++
+			path := strings.TrimPrefix(fillPath(p.Path, func(string) string { return "a b%2F" }), "/")
+			got := v.get(strings.TrimPrefix(at(path, name), base) + "?checkpoint=cp-1&q=%26")
+			if want := path + "?checkpoint=cp-1&q=%26"; p.Place == module.Nowhere && (got.status != http.StatusSeeOther || got.next != want) {
+				t.Errorf("%s of %q: %d to %q, want %q", name, p.Path, got.status, got.next, want)
+			}
+		}
+	}
+	if actions < 5 {
+		t.Errorf("only %d forms were tried", actions)
+	}
+	for path, want := range map[string]string{"instances/" + id + "/cancel/-/confirm": "instances/" + id + "/cancel", "instances/" + id + "/cancel/-/other": ""} {
+		if got := v.get(path); got.next != want {
+			t.Errorf("%s leads to %q, want %q", path, got.next, want)
+		}
 	}
 }

@@ -217,9 +217,9 @@ func outcomeOf(o judge.Outcome) outcome {
 func describeAssurance(a judge.Assurance) string {
 	switch a {
 	case judge.AssuranceStructural:
-		return "required fields and schema were checked"
+		return "the form of the data was checked, as far as it is declared"
 	case judge.AssuranceValidators:
-		return "fields, schema and scripts were checked"
+		return "scripts checked the data, and its form was checked as far as it is declared"
 	case judge.AssuranceLLM:
 		return "a model examined it, whose confidence is not calibrated"
 	case judge.AssuranceLLMCalibrated:
@@ -250,6 +250,25 @@ var placeOfValidator = regexp.MustCompile(`^The validator \S+ rejects this: `)
 func describeRefusal(d engine.Decision) string {
 	text := placeOfValidator.ReplaceAllString(operation.DescribeRefusal(d), "")
 	return strings.TrimSpace(strings.ReplaceAll(text, judge.TryAgain, ""))
+}
+
+// maxHeading limits a sentence that is set like a heading, in bytes.
+const maxHeading = 240
+
+// splitSentence splits a text after its first sentence. A text that begins with a long sentence is all rest.
+func splitSentence(s string) (first, rest string) {
+	words := strings.Fields(s)
+	end := 0
+	for i, word := range words {
+		if end += len(word) + 1; end > maxHeading {
+			return "", strings.Join(words, " ")
+		}
+		isEnd := strings.ContainsAny(word[len(word)-1:], ".!?")
+		if isEnd && (i+1 == len(words) || !unicode.IsLower([]rune(words[i+1])[0])) { // "e.g. this" goes on
+			return strings.Join(words[:i+1], " "), strings.Join(words[i+1:], " ")
+		}
+	}
+	return strings.Join(words, " "), ""
 }
 
 // makeDict builds the data of a shared template from names and values.

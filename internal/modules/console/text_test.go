@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -98,5 +99,58 @@ func TestRefusalsAreForPeople(t *testing.T) {
 	d := engine.Decision{Verdict: judge.Verdict{Reasoning: "The validator states.a.transitions.b.validator rejects this: 2 of 412 tests fail. " + judge.TryAgain}, Violations: []string{"TestBasket: want 4"}}
 	if got, want := describeRefusal(d), "2 of 412 tests fail.  TestBasket: want 4."; strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestMasksAreDifferences(t *testing.T) {
+	t.Parallel()
+	before := `{"a":"[masked]","b":["[masked]",1],"c":{"d":"paid [masked]","e":"same"},"f":"[destroyed]","a.b":"[masked]"}`
+	paths := func(all []Change) (out []string) {
+		for _, c := range all {
+			if !c.Hidden || c.Before != c.After {
+				t.Errorf("%+v is not hidden", c)
+			}
+			out = append(out, c.Path)
+		}
+		return out
+	}
+	for data, want := range map[string][]string{
+		"":                       {"a", "a.b", "b[0]", "c.d", "f"},
+		`{}`:                     nil,
+		`{"b":[],"c":{},"fa":1}`: {"b[0]", "c.d"},
+		`{"a.b":1}`:              {"a.b"},
+	} {
+		if got := paths(compareMove(json.RawMessage(before), json.RawMessage(before), json.RawMessage(data))); !slices.Equal(got, want) {
+			t.Errorf("a move with %s may change %v, want %v", data, got, want)
+		}
+	}
+	if got := compareJSON(json.RawMessage(`{"a":"[masked]"}`), json.RawMessage(`{}`)); len(got) != 1 || got[0].Hidden || !got[0].Removed {
+		t.Errorf("a removed field: %+v", got)
+	}
+}
+
+func TestAssuranceClaimsNoSchema(t *testing.T) {
+	t.Parallel()
+	for _, a := range []judge.Assurance{judge.AssuranceNone, judge.AssuranceStructural, judge.AssuranceValidators, judge.AssuranceLLM, judge.AssuranceLLMCalibrated, judge.AssuranceHuman} {
+		if got := describeAssurance(a); strings.Contains(got, "schema") || strings.Contains(got, "fields were") {
+			t.Errorf("%s: %q, although a schema may not be declared", a, got)
+		}
+	}
+}
+
+func TestTheFirstSentenceIsSplitOff(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("word ", 60) + "end. Next."
+	for text, want := range map[string][2]string{
+		"The title is missing. Add one.\nThen ask again.": {"The title is missing.", "Add one. Then ask again."},
+		"Give a unit, e.g. cm. It was 3.5 before.":        {"Give a unit, e.g. cm.", "It was 3.5 before."},
+		"No":  {"No", ""},
+		"Hm!": {"Hm!", ""},
+		"":    {"", ""},
+		long:  {"", long},
+	} {
+		if first, rest := splitSentence(text); first != want[0] || rest != want[1] {
+			t.Errorf("%q is split into %q and %q", text, first, rest)
+		}
 	}
 }
