@@ -114,10 +114,12 @@ func TestBarsOfSteps(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
-	run := RunView{Started: begin, Ended: at(10), Status: StatusFailed, Steps: []RunStep{
-		{Key: "a", Status: StatusDone, Started: at(0), Ended: at(5)}, {Key: "b", Status: StatusFailed, Started: at(5), Ended: at(10), Error: &RunError{Code: "x"}},
+	run := RunView{Started: begin, Ended: at(10), Status: StatusFailed}
+	run.Steps = []RunStep{
+		{Key: "a", Status: StatusDone, Started: at(0), Ended: at(5)},
+		{Key: "b", Status: StatusFailed, Started: at(5), Ended: at(10), Error: &RunError{Code: "x"}},
 		{Key: "early", Status: StatusDone, Started: at(-5), Ended: at(-5)}, // the clock of another process
-	}}
+	}
 	d := newRunData(run, at(100))
 	var got []string
 	for _, b := range d.Bars {
