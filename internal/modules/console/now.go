@@ -29,8 +29,9 @@ const (
 // nowData is what the first page shows.
 type nowData struct {
 	Warnings  []module.Warning
-	Problem   *engine.Error // nil if the rest could be read
-	Reviews   engine.ReviewsResult
+	Problem   *engine.Error        // nil if the rest could be read
+	Reviews   engine.ReviewsResult // the oldest
+	Waiting   int                  // how many wait, up to queueLength
 	Refusals  engine.DecisionsResult
 	Instances engine.InstancesResult
 	// Connect is the configuration of a client; "" once there has been a call.
@@ -66,10 +67,12 @@ func loadNow(ctx context.Context, host module.SiteHost, v module.Visit) (d nowDa
 }
 
 func (d *nowData) load(ctx context.Context, host module.SiteHost, v module.Visit) (err error) {
-	if d.Reviews, err = ask(ctx, v, operation.Reviews, engine.ReviewsRequest{Limit: nowReviews}); err != nil {
+	if d.Reviews, err = ask(ctx, v, operation.Reviews, engine.ReviewsRequest{Limit: queueLength}); err != nil {
 		return err
 	}
 	slices.SortStableFunc(d.Reviews.Reviews, func(a, b engine.ReviewSummary) int { return a.ParkedAt.Compare(b.ParkedAt) })
+	d.Waiting = len(d.Reviews.Reviews)
+	d.Reviews.Reviews = d.Reviews.Reviews[:min(d.Waiting, nowReviews)]
 	refused := store.DecisionQuery{Outcome: judge.Reject, Since: now().Add(-recently)}
 	if d.Refusals, err = ask(ctx, v, operation.Decisions, engine.DecisionsRequest{Query: refused, Limit: nowRefusals}); err != nil {
 		return err

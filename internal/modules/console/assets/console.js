@@ -157,6 +157,13 @@ document.addEventListener("keydown", (e) => {
   e.preventDefault();
   if (target.matches("input, textarea, select")) target.focus(); else target.click();
 });
+// A form is sent once, however often its button is pressed.
+document.addEventListener("submit", (e) => {
+  if (e.target.method === "post") setTimeout(() => { for (const button of e.target.querySelectorAll("button")) button.disabled = true; });
+});
+addEventListener("pageshow", (e) => {
+  if (e.persisted) for (const button of document.querySelectorAll("form button:disabled")) button.disabled = false;
+});
 // Enter in a field never sends a form that decides.
 document.addEventListener("keydown", (e) => {
   if (e.key === "Enter" && e.target.matches("form[data-careful] input:not([type=submit])")) e.preventDefault();
