@@ -150,7 +150,7 @@ func (v *visitor) keepOpen(path string, updates *atomic.Int64) (leave func()) {
 	if err != nil {
 		v.s.t.Fatal(err)
 	}
-	resp, err := (&http.Client{Jar: v.http.Jar, Transport: &http.Transport{}}).Do(req)
+	resp, err := (&http.Client{Jar: v.http.Jar, Transport: &http.Transport{}}).Do(req) //nolint:bodyclose // the returned function closes it
 	if err != nil || resp.StatusCode != http.StatusOK {
 		v.s.t.Fatalf("%s: %v %v", req.URL, err, resp)
 	}

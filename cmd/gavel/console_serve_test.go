@@ -133,13 +133,13 @@ func TestLivePagesOfAServer(t *testing.T) {
 		t.Cleanup(func() { res.Body.Close() })
 		return res
 	}
-	live := follow()
+	live := follow() //nolint:bodyclose // the cleanup closes it
 	for range 7 {
-		if res := follow(); res.StatusCode != http.StatusOK {
+		if res := follow(); res.StatusCode != http.StatusOK { //nolint:bodyclose // the cleanup closes it
 			t.Fatalf("a stream gets %d", res.StatusCode)
 		}
 	}
-	if res := follow(); res.StatusCode != http.StatusTooManyRequests {
+	if res := follow(); res.StatusCode != http.StatusTooManyRequests { //nolint:bodyclose // the cleanup closes it
 		t.Errorf("the ninth stream of a principal gets %d", res.StatusCode)
 	}
 	definition := `{"name":"paper","initialState":"draft","states":{"draft":{"transitions":{"submit":{"target":"done","requiredFields":["title"]}}},"done":{"final":true}}}`

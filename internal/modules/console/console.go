@@ -127,7 +127,7 @@ func leaveForm(w http.ResponseWriter, r *http.Request, p *page) {
 	if r.URL.RawQuery != "" {
 		to += "?" + r.URL.RawQuery
 	}
-	http.Redirect(w, r, to, http.StatusSeeOther)
+	http.Redirect(w, r, to, http.StatusSeeOther) //nolint:gosec // it begins with base
 }
 
 // fillPath returns the path of a page with its values.
