@@ -1,7 +1,13 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/internal/cli"
+	"github.com/gavel-mcp/gavel/internal/module"
 )
 
 const readme = "../../README.md"
@@ -75,6 +82,43 @@ func (n *newcomer) types(lines, input string) string {
 	return string(out)
 }
 
+// opens runs the command that opens the console, follows its link, and stops it.
+func (n *newcomer) opens(line string) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "--norc", "-c", "exec "+line) //nolint:gosec // README's
+	cmd.Dir, cmd.Env = n.folder, n.environ
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	link, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		n.t.Fatalf("%s prints no link: %v", line, err)
+	}
+	jar, _ := cookiejar.New(nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSpace(link), nil)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	res, err := (&http.Client{Jar: jar}).Do(req)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(text), "document-review") {
+		n.t.Errorf("the console shows %d, %v:\n%s", res.StatusCode, err, text)
+	}
+	if err := errors.Join(cmd.Process.Signal(os.Interrupt), cmd.Wait()); err != nil {
+		n.t.Errorf("%s ends with %v", line, err)
+	}
+}
+
 // TestReadme types what README says about any client, an own workflow and the record. It acts as the client that finds
 // the configuration there: it starts the configured server in another folder, and is refused until it does what the
 // workflow requires.
@@ -135,8 +179,15 @@ workflow.advance {"id":"$ID","action":"approve","data":{"comments":"Checked sect
 
 	after := quoted(t, section(t, "What the agent did"), "sh")
 	id := regexp.MustCompile(`wf-[0-9a-f-]{36}`).FindString(n.types("gavel instances list", ""))
+	open, after, cut := strings.Cut(after, "\n")
+	if !cut || !strings.HasPrefix(open, "gavel ui ") {
+		t.Fatalf("README does not begin with gavel ui, but with %q", open)
+	}
 	printed = n.types(strings.ReplaceAll(after, "ID", id), "")
-	for _, want := range []string{"document-review v1  approved  complete", "Say in a sentence", "stateDiagram-v2", "all as it was written"} {
+	if module.IsRegistered("console") {
+		n.opens(open)
+	}
+	for _, want := range []string{"document-review v1  approved  complete", "Say in a sentence", "all as it was written"} {
 		if !strings.Contains(printed, want) {
 			t.Errorf("no %q in:\n%s", want, printed)
 		}
