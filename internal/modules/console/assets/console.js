@@ -155,7 +155,8 @@ document.addEventListener("keydown", (e) => {
   const target = [...document.querySelectorAll("[data-key]")].find((t) => t.dataset.key === e.key && !t.hidden);
   if (!target) return;
   e.preventDefault();
-  if (target.matches("input, textarea, select")) target.focus(); else target.click();
+  if (target.matches("input, textarea, select")) target.focus();
+  if (!target.matches("input:not([type=radio]), textarea, select")) target.click();
 });
 // A form is sent once, however often its button is pressed.
 document.addEventListener("submit", (e) => {
