@@ -125,6 +125,8 @@ func TestStreamsHaveTheTokenOfTheirSession(t *testing.T) {
 		}
 		tokens[got[1]] = true
 	}
+	k.topics.mu.Lock()
+	defer k.topics.mu.Unlock()
 	if len(tokens) != 2 || len(k.topics.open) != 1 {
 		t.Errorf("%d tokens and %d topics for two visitors of one page", len(tokens), len(k.topics.open))
 	}
