@@ -222,7 +222,7 @@ func TestQuotesAreMarked(t *testing.T) {
 
 func TestFindingsAreNotRepeated(t *testing.T) {
 	all := []validators.Finding{{Message: "Too short."}, {Message: "Too short.", Hint: "Say more."}, {Message: "Late."}}
-	if got := unsaid("Too short.", all); len(got) != 2 || got[0].Hint == "" || got[1].Message != "Late." {
+	if got := omitSaid("Too short.", all); len(got) != 2 || got[0].Hint == "" || got[1].Message != "Late." {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -341,8 +341,8 @@ func listUncertain(o judge.Opinion) (out []string) {
 	return out
 }
 
-// unsaid returns the findings that an opinion's reasoning does not repeat.
-func unsaid(reasoning string, findings []validators.Finding) (out []validators.Finding) {
+// omitSaid returns the findings that an opinion's reasoning does not repeat.
+func omitSaid(reasoning string, findings []validators.Finding) (out []validators.Finding) {
 	for _, f := range findings {
 		if f.Hint != "" && strings.Contains(reasoning, f.Message) && strings.Contains(reasoning, f.Hint) || f.Hint == "" && strings.Contains(reasoning, f.Message) {
 			continue

@@ -121,8 +121,7 @@ type transitionRow struct {
 	Query   string
 }
 
-// definitionPage shows one definition: how it is used, what is wrong with it, what a version changed, and what it would
-// decide.
+// definitionPage shows one definition with its traffic, its lint, the changes of a version, and a playground.
 func definitionPage(host module.SiteHost) module.Page {
 	recent := &recentDefinitions{data: map[definitionKey]definitionData{}}
 	load := func(ctx context.Context, v module.Visit) (definitionData, error) { return recent.load(ctx, host, v) }
@@ -131,7 +130,7 @@ func definitionPage(host module.SiteHost) module.Page {
 		Templates: definitionTemplates, Regions: []string{"definition", "diagram", "traffic", "playground", "difference", "lint", "document"},
 		Load:    func(ctx context.Context, v module.Visit) (any, error) { return load(ctx, v) },
 		Follow:  func(v module.Visit) engine.TailRequest { return engine.TailRequest{Workflow: v.Path("name")} },
-		Answers: map[string]func(context.Context, module.Visit) (any, error){"decide": func(ctx context.Context, v module.Visit) (any, error) { return decide(ctx, v) }},
+		Answers: map[string]func(context.Context, module.Visit) (any, error){"decide": func(ctx context.Context, v module.Visit) (any, error) { return judgeTrial(ctx, v) }},
 		Files: map[string]func(context.Context, module.Visit) (module.File, error){
 			"definition.json": func(ctx context.Context, v module.Visit) (module.File, error) {
 				d, err := describeVersion(ctx, v, v.Values.Get("version"))
@@ -158,6 +157,9 @@ type definitionKey struct {
 
 // definitionAge is how long the figures of a definition are reused: a busy workflow changes them all the time.
 const definitionAge = 5 * time.Second
+
+// maxRecent limits how many pages are kept, because a visitor chooses the query.
+const maxRecent = 64
 
 // recentDefinitions keeps what was loaded a moment ago.
 type recentDefinitions struct {
@@ -187,7 +189,7 @@ func (r *recentDefinitions) load(ctx context.Context, host module.SiteHost, v mo
 func (r *recentDefinitions) find(key definitionKey) (definitionData, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now().Sub(r.since) > definitionAge {
+	if now().Sub(r.since) > definitionAge || len(r.data) >= maxRecent {
 		clear(r.data)
 		r.since = now()
 	}
@@ -406,8 +408,8 @@ func listTransitions(def *workflow.Definition, counted engine.StatisticsResult) 
 	return rows
 }
 
-// decide judges an action for the playground. Nothing is recorded.
-func decide(ctx context.Context, v module.Visit) (engine.DecideResult, error) {
+// judgeTrial judges an action for the playground. Nothing is recorded.
+func judgeTrial(ctx context.Context, v module.Visit) (engine.DecideResult, error) {
 	version, err := strconv.Atoi(cmp.Or(v.Values.Get("version"), "0"))
 	if err != nil {
 		return engine.DecideResult{}, &engine.Error{Code: engine.CodeInvalidArgument, Path: "/version", Message: "The version is not a number.", Hint: "Load the page again."}

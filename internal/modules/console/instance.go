@@ -95,7 +95,7 @@ func instancePage() module.Page {
 		Follow: followInstance,
 		Files: map[string]func(context.Context, module.Visit) (module.File, error){
 			"context.json": func(ctx context.Context, v module.Visit) (module.File, error) {
-				revision := number(v, "revision")
+				revision := readNumber(v, "revision")
 				s, err := ask(ctx, v, operation.Status, operation.StatusRequest{ID: v.Path("id"), When: engine.When{Revision: revision}})
 				return jsonFile(fmt.Sprintf("%s-context-%d.json", s.ID, s.Revision), s.Context), err
 			},
@@ -104,7 +104,7 @@ func instancePage() module.Page {
 				if err != nil {
 					return module.File{}, err
 				}
-				t, err := readTimeline(ctx, v, s.ID, number(v, "before"), s.Seq)
+				t, err := readTimeline(ctx, v, s.ID, readNumber(v, "before"), s.Seq)
 				return documentFile(s.ID+"-timeline.json", t.Entries), err
 			},
 		},
@@ -123,11 +123,11 @@ func loadInstance(ctx context.Context, v module.Visit) (d instanceData, err erro
 	if drawn, err := ask(ctx, v, operation.Diagram, engine.DiagramRequest{ID: id, Format: "svg"}); err == nil {
 		d.Diagram, d.Partial = template.HTML(drawn.Diagram), drawn.Partial //nolint:gosec // our own drawing, which escapes its labels
 	}
-	if d.Timeline, err = readTimeline(ctx, v, id, number(v, "before"), d.Seq); err != nil {
+	if d.Timeline, err = readTimeline(ctx, v, id, readNumber(v, "before"), d.Seq); err != nil {
 		return d, err
 	}
 	d.Bars = drawBars(d.Entries)
-	if d.snapshot, err = readSnapshot(ctx, v, d.StatusResult, number(v, "revision")); err != nil {
+	if d.snapshot, err = readSnapshot(ctx, v, d.StatusResult, readNumber(v, "revision")); err != nil {
 		return d, err
 	}
 	made, err := ask(ctx, v, operation.ListCheckpoints, operation.IDRequest{ID: id})
@@ -342,8 +342,8 @@ func readSnapshot(ctx context.Context, v module.Visit, present engine.StatusResu
 	return s, err
 }
 
-// number returns a number of the address or form; 0 if it has none.
-func number(v module.Visit, name string) int64 {
+// readNumber returns a number of the address or form; 0 if it has none.
+func readNumber(v module.Visit, name string) int64 {
 	n, err := strconv.ParseInt(v.Values.Get(name), 10, 64)
 	if err != nil || n < 0 {
 		return 0

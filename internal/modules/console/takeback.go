@@ -127,7 +127,7 @@ func (p *plan) compare(events []record.Event, history record.UndoHistory, target
 		return err //nolint:wrapcheck // a defect of the record
 	}
 	here, there := history.MovesBetween(history.FirstRevision()), until.MovesBetween(until.FirstRevision())
-	p.TakenBack, p.MadeAgain = without(here, there), without(there, here)
+	p.TakenBack, p.MadeAgain = subtractMoves(here, there), subtractMoves(there, here)
 	p.IsPartial = history.IsIncomplete() || target < history.FirstRevision()
 	settled := map[string]record.CallOutcome{}
 	for _, e := range slices.Backward(events) {
@@ -141,8 +141,8 @@ func (p *plan) compare(events []record.Event, history record.UndoHistory, target
 	return nil
 }
 
-// without returns the moves of one list that another lacks.
-func without(moves, others []record.Move) (left []record.Event) {
+// subtractMoves returns the moves of one list that another lacks.
+func subtractMoves(moves, others []record.Move) (left []record.Event) {
 	for _, m := range moves {
 		if !slices.ContainsFunc(others, func(o record.Move) bool { return o.Event.Seq == m.Event.Seq }) {
 			left = append(left, m.Event)
@@ -204,7 +204,7 @@ func yieldEvents(events []record.Event, revision int64) iter.Seq2[record.Event, 
 
 // perform does what the page has shown: if the instance has changed since, the engine answers with a conflict.
 func (t takeBack) perform(ctx context.Context, v module.Visit) (next, message string, err error) {
-	id, key, seen := v.Path("id"), formKey(v, t.Name+" "+v.Path("id")), number(v, "revision")
+	id, key, seen := v.Path("id"), formKey(v, t.Name+" "+v.Path("id")), readNumber(v, "revision")
 	var done engine.MovedResult
 	switch t.Name {
 	case "cancel":

@@ -61,7 +61,7 @@ var site = template.Must(template.New("site").Funcs(template.FuncMap{
 	"minus":   func(a, b int) int { return a - b },
 	"period":  term.Roughly,
 	"typed":   typedOr, "severity": classOfSeverity,
-	"unsaid": unsaid, "contains": strings.Contains, "age": formatAge, "cost": formatCost,
+	"unsaid": omitSaid, "contains": strings.Contains, "age": formatAge, "cost": formatCost,
 	"inc":   func(n int64) int64 { return n + 1 },
 	"right": func(name string) engine.Right { return engine.Right(name) },
 }).Parse(siteTemplates))
@@ -69,7 +69,7 @@ var site = template.Must(template.New("site").Funcs(template.FuncMap{
 // shells has the templates around pages. Templates that were executed cannot be cloned for pages.
 var shells = template.Must(site.Clone())
 
-// Limits of what a page shows of one text, in characters. Longer texts are cut; the page links to the whole.
+// Limits of one text on a page, in characters. Longer texts are cut; the page links to the whole.
 const (
 	maxText     = 2_000
 	maxDocument = 8_000
