@@ -16,6 +16,11 @@ import (
 	"github.com/gavel-mcp/gavel/internal/cli"
 )
 
+func median[T time.Duration | int64](all []T) T {
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
 // buildEcho builds a bare mcp-go server, to measure the protocol without gavel.
 func buildEcho(b *testing.B) string {
 	b.Helper()

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -62,11 +61,6 @@ func TestReleaseFigures(t *testing.T) {
 	if median(ready) > maxStart || median(speaks) > maxStart || median(memory) > maxMemory || info.Size() > maxBinary {
 		t.Error("a figure is over its bound")
 	}
-}
-
-func median[T time.Duration | int64](all []T) T {
-	slices.Sort(all)
-	return all[len(all)/2]
 }
 
 type measured struct {
