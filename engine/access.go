@@ -156,7 +156,7 @@ func joinWords[T ~string](words []T) string {
 // withheldSettings are judge settings that are hidden from principals judged by another principal's definition:
 // the thresholds, which models are asked and how often, and the reference answers. Criteria are shown, because
 // they are the requirements.
-var withheldSettings = []string{"minConfidence", "samples", "panel", "cascade", "reference", "exemplars"}
+var withheldSettings = []string{"minConfidence", "samples", "panel", "reference", "exemplars"}
 
 func showsJudge(p Principal, s store.Definition) bool { return canGovern(p, s) || seesAll(p.Role) }
 
@@ -193,6 +193,6 @@ func (e *Engine) rubricView(known bool, l definition, overlays []workflow.Overla
 		out.MinConfidence = &r.MinConfidence
 		return out
 	}
-	out.Rubric.MinConfidence, out.Samples, out.Panel, out.Cascade, out.Reference, out.Exemplars = 0, 0, nil, nil, "", nil
+	out.Rubric.MinConfidence, out.Samples, out.Panel, out.Reference, out.Exemplars = 0, 0, nil, "", nil
 	return out
 }

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/gavel-mcp/gavel/prompts"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
 
@@ -325,19 +324,6 @@ func (c *Calibrations) applies(model, promptDigest, criteriaDigest string) bool 
 	}
 	one, ok := c.bound[binding{model, promptDigest, criteriaDigest}]
 	return ok && one.Shortcoming() == ""
-}
-
-// IdleStages returns the models of a rubric's cascade that can never decide, because none of their
-// calibrations applies to the criteria. It considers the prompt edition that the rubric or prompt names, or
-// every edition if neither names one.
-func (c *Calibrations) IdleStages(r Rubric, prompt string) (models []string) {
-	editions := r.editions(prompt)
-	for _, s := range r.Cascade {
-		if !slices.ContainsFunc(editions, func(id string) bool { return c.applies(s.Model, prompts.Digest(id), CriteriaDigest(r)) }) {
-			models = append(models, s.Model)
-		}
-	}
-	return models
 }
 
 func digestOf(value any) (string, error) {

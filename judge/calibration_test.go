@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/gavel-mcp/gavel/prompts"
 )
 
 // entryOf returns one calibration as written in a file, with changes; "" removes a key.
@@ -175,40 +173,6 @@ func TestCalibrationsHaveToFit(t *testing.T) {
 		}
 		if all := strings.Join(c.Shortcomings(), "\n"); !strings.Contains(all, tt.why) || (all == "") != (tt.why == "") || c.applies("m", "sha256:p", "sha256:c") != (tt.why == "") {
 			t.Errorf("%s: %s", tt.name, all)
-		}
-	}
-}
-
-// A stage can decide only with a calibration for its criteria and for a prompt that it may be asked with.
-func TestIdleStages(t *testing.T) {
-	t.Parallel()
-	r := DefaultRubric()
-	r.Criteria, r.Cascade = []string{"c"}, []Stage{{"small", 0.9}, {"medium", 0.9}}
-	one := Calibration{
-		Model: "small", PromptDigest: prompts.Digest("transition/v2"), CriteriaDigest: CriteriaDigest(r), Method: MethodPlatt, Platt: &Platt{A: -1}, N: 9,
-		Approvals: &ApprovalFit{N: 60, Groups: 60, Mean: 0.9, Right: 0.9, RightLow: 0.85, ECE: 0.01},
-	}
-	c, err := NewCalibrations([]Calibration{one})
-	if err != nil {
-		t.Fatal(err)
-	}
-	elsewhere := r
-	elsewhere.Criteria = []string{"d"}
-	for _, tt := range []struct {
-		with   *Calibrations
-		r      Rubric
-		prompt string
-		want   string
-	}{
-		{c, r, "", "medium"},
-		{c, r, "v2", "medium"},
-		{c, r, "v3", "small medium"},
-		{c, elsewhere, "", "small medium"},
-		{nil, r, "", "small medium"},
-		{nil, DefaultRubric(), "", ""},
-	} {
-		if got := strings.Join(tt.with.IdleStages(tt.r, tt.prompt), " "); got != tt.want {
-			t.Errorf("prompt %q: %q, want %q", tt.prompt, got, tt.want)
 		}
 	}
 }

@@ -243,8 +243,6 @@ type Rubric struct {
 	Samples int `json:"samples,omitempty"`
 	// Panel replaces Model and Samples; nil for none.
 	Panel *Panel `json:"panel,omitempty"`
-	// Cascade lists at most MaxStages models to ask first.
-	Cascade []Stage `json:"cascade,omitempty"`
 }
 
 // The maximum numbers of exemplars and samples.

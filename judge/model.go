@@ -156,28 +156,22 @@ func (m *modelLayer) decide(ctx context.Context, c Case, past caseHistory) (Opin
 	case past.refusal != nil:
 		return repeatRefusal(*past.refusal), nil
 	}
-	for _, name := range c.Rubric.Models() {
+	models := c.Rubric.Models()
+	for _, name := range models {
 		if !m.hasModel(name) {
 			model.Model, model.Failure = name, string(llm.ClassConfig)
 			return unjudgedOpinion(TroubleNotConfigured, unknownModel(name), model), nil
 		}
 	}
-	votes := c.Rubric.votes()
-	questions := len(c.Rubric.Cascade) + len(votes)
+	questions := len(models)
 	if ok, frees := m.budget.Spend(c.caller(), questions); !ok {
 		return Opinion{}, &BusyError{Message: budgetSpent(c.caller(), frees), RetryAfter: frees}
 	}
-	began := time.Now()
-	stages, accepted, err := m.askCascade(ctx, c, began)
-	var ops []Opinion
-	var busy *BusyError
-	if err == nil && !accepted {
-		ops, busy, err = m.askVotes(ctx, c, votes, began)
-	}
+	ops, busy, err := m.askVotes(ctx, c)
 	if err != nil {
 		return Opinion{}, err // the budget stays spent: leaving early must not be free
 	}
-	for _, op := range slices.Concat(stages, ops) {
+	for _, op := range ops {
 		if op.Model.Calls > 0 {
 			questions--
 		}
@@ -188,7 +182,7 @@ func (m *modelLayer) decide(ctx context.Context, c Case, past caseHistory) (Opin
 	if busy != nil && !slices.ContainsFunc(ops, isDoubt) {
 		return Opinion{}, busy
 	}
-	return settleVotes(c.Rubric, stages, accepted, ops), nil
+	return settleVotes(c.Rubric, ops), nil
 }
 
 func isDoubt(op Opinion) bool { return op.isJudgement() && op.Outcome != Approve }
@@ -227,7 +221,7 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, of modelQuestion) (Op
 	}
 	reply, err := m.Completer.Complete(ctx, llm.Request{
 		Model: c.Rubric.Model,
-		Alone: of.alone, Began: of.began, Share: of.share,
+		Alone: of.alone, Began: of.began,
 		System: q.prompt.System, User: q.prompt.User, Shape: q.prompt.Shape, Schema: q.prompt.Schema,
 		Nonce: nonce, Key: m.cacheKey(c, q, of.sample), Caller: c.caller(),
 		Check: func(a llm.Answer) error { return findContradiction(q, a) },

@@ -1,8 +1,6 @@
 package judge
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -34,25 +32,9 @@ const (
 	RuleWeighted PanelRule = "weighted"
 )
 
-// Stage is a model that is asked before the others. It decides only if it approves with a
-// calibrated confidence of at least AcceptAbove; otherwise its answer is ignored.
-type Stage struct {
-	Model       string  `json:"model"`
-	AcceptAbove float64 `json:"acceptAbove"`
-}
-
-// MaxStages is the maximum length of a cascade.
-const MaxStages = 3
-
-func (s Stage) accepts(op Opinion) bool {
-	return op.Outcome == Approve && op.Assurance == AssuranceLLMCalibrated && op.Confidence >= s.AcceptAbove
-}
-
-// Vote is the result of one model of a panel or cascade.
+// Vote is the result of one model of a panel.
 type Vote struct {
-	Model string `json:"model"`
-	// Stage is true for a model of the cascade: it decided alone, or was ignored.
-	Stage      bool      `json:"stage,omitempty"`
+	Model      string    `json:"model"`
 	Outcome    Outcome   `json:"outcome"`
 	Confidence float64   `json:"confidence"`
 	Assurance  Assurance `json:"assurance"`
@@ -64,39 +46,17 @@ type Vote struct {
 	Took    document.Milliseconds `json:"tookMs"`
 }
 
-func voteOf(name string, stage bool, op Opinion) Vote {
-	return Vote{
-		Model: name, Stage: stage, Outcome: op.Outcome, Confidence: op.Confidence, Assurance: op.Assurance, Trouble: op.Trouble,
-		Failure: op.Model.Failure, Calls: op.Model.Calls, CostUSD: op.Model.CostUSD, Took: op.Took,
-	}
-}
-
-// Models returns all models that may be asked about a case; "" is the default model.
+// Models returns the models to ask about a case, one entry for each answer; "" is the default model.
 func (r Rubric) Models() []string {
-	var names []string
-	for _, s := range r.Cascade {
-		names = append(names, s.Model)
-	}
-	if r.Panel != nil {
-		return append(names, r.Panel.Models...)
-	}
-	return append(names, r.Model)
-}
-
-// votes returns the models to ask if no stage of the cascade decides, one entry for each answer.
-func (r Rubric) votes() []string {
 	if r.Panel != nil {
 		return r.Panel.Models
 	}
 	return slices.Repeat([]string{r.Model}, max(r.Samples, 1))
 }
 
-// Answers returns the number of answers that are requested if no stage of the cascade decides.
-func (r Rubric) Answers() int { return len(r.votes()) }
-
 // BestTogether returns the highest confidence that the answers can reach if all agree.
 func (r Rubric) BestTogether() float64 {
-	if n := r.Answers(); n > 1 {
+	if n := len(r.Models()); n > 1 {
 		return sharedConfidence(n, n)
 	}
 	return 1
@@ -149,23 +109,6 @@ func (p *Panel) Validate() error {
 
 const maxWeight = 1000
 
-// ValidateCascade reports all problems of a cascade.
-func ValidateCascade(stages []Stage) error {
-	var errs []error
-	if len(stages) > MaxStages {
-		errs = append(errs, fmt.Errorf("cascade has %d stages; use at most %d", len(stages), MaxStages))
-	}
-	for i, s := range stages {
-		if s.Model == "" {
-			errs = append(errs, fmt.Errorf("cascade[%d].model is empty", i))
-		}
-		if !(s.AcceptAbove > 0.5 && s.AcceptAbove <= 1) {
-			errs = append(errs, fmt.Errorf("cascade[%d].acceptAbove is %v, must be above 0.5 and at most 1", i, s.AcceptAbove))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 func findRepeated(names []string) int {
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
@@ -177,63 +120,26 @@ func findRepeated(names []string) int {
 
 // modelQuestion selects how one model is asked.
 type modelQuestion struct {
-	model  string
 	sample int
 	// alone prevents asking another model if this one is unavailable.
 	alone bool
-	// began is the time of the decision's first question. share is the number of questions, including
-	// this one, among which the remaining time is divided.
+	// began is the time of the decision's first question.
 	began time.Time
-	share int
 }
 
-// askCascade asks the stages in order until one decides. It returns all opinions; accepted reports that the
-// last one decides. The error is the context's, or reports a bug.
-func (m *modelLayer) askCascade(ctx context.Context, c Case, began time.Time) (ops []Opinion, accepted bool, err error) {
-	for i, s := range c.Rubric.Cascade {
-		op, err := m.askMember(ctx, c, modelQuestion{s.Model, 0, true, began, len(c.Rubric.Cascade) - i + 1})
-		if _, busy := errors.AsType[*BusyError](err); err != nil && !busy {
-			return nil, false, err
-		}
-		ops = append(ops, op)
-		if s.accepts(op) {
-			return ops, true, nil
-		}
-	}
-	return ops, false, nil
-}
-
-// askMember asks one model, ignoring panel and cascade.
-func (m *modelLayer) askMember(ctx context.Context, c Case, of modelQuestion) (Opinion, error) {
-	c.Rubric.Model, c.Rubric.Panel, c.Rubric.Cascade = of.model, nil, nil
-	asked := time.Now()
-	op, err := m.askModel(ctx, c, of)
-	op.Took = document.Milliseconds(time.Since(asked))
-	return op, err
-}
-
-// settleVotes returns the opinion that follows from the answers. It records each vote and the total cost.
-// stages are the opinions of the cascade; if accepted, the last one decides.
-func settleVotes(r Rubric, stages []Opinion, accepted bool, ops []Opinion) Opinion {
-	var op Opinion
-	if accepted {
-		op = stages[len(stages)-1]
-	} else {
-		op = combineVotes(r, ops)
-	}
-	if r.Panel == nil && len(r.Cascade) == 0 {
+// settleVotes returns the opinion that follows from the answers. It records the votes of a panel.
+func settleVotes(r Rubric, ops []Opinion) Opinion {
+	op := combineVotes(r, ops)
+	if r.Panel == nil {
 		return op
 	}
 	model := *op.Model
-	for i, s := range stages {
-		model.Votes = append(model.Votes, voteOf(r.Cascade[i].Model, true, s))
-	}
+	model.Model = strings.Join(r.Panel.Models, " + ")
 	for i, o := range ops {
-		model.Votes = append(model.Votes, voteOf(cmp.Or(r.votes()[i], o.Model.Model), false, o))
-	}
-	model.addCosts(slices.Concat(stages, ops))
-	if r.Panel != nil && !accepted {
-		model.Model = strings.Join(r.Panel.Models, " + ")
+		model.Votes = append(model.Votes, Vote{
+			Model: r.Panel.Models[i], Outcome: o.Outcome, Confidence: o.Confidence, Assurance: o.Assurance, Trouble: o.Trouble,
+			Failure: o.Model.Failure, Calls: o.Model.Calls, CostUSD: o.Model.CostUSD, Took: o.Took,
+		})
 	}
 	op.Model = &model
 	return op

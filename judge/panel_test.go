@@ -3,7 +3,6 @@ package judge
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
-	"github.com/gavel-mcp/gavel/judge/llmtest"
-	"github.com/gavel-mcp/gavel/prompts"
 )
 
 func panelOf(rule PanelRule, weights ...float64) Rubric {
@@ -164,9 +161,6 @@ func TestPanelValidate(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", tt.panel, err, tt.says)
 		}
 	}
-	if err := ValidateCascade([]Stage{{"", 0.9}, {"a", 0.5}, {"a", 1}, {"a", 2}}); err == nil || strings.Count(err.Error(), "\n") != 3 {
-		t.Errorf("%v", err)
-	}
 }
 
 // The members of a panel are asked in parallel and independently: a failing member is not replaced,
@@ -199,105 +193,3 @@ func TestPanelAsksEachModelItself(t *testing.T) {
 		}
 	})
 }
-
-// calibratedFor is a calibration of a model that leaves stated confidences unchanged.
-func calibratedFor(t *testing.T, model string, c Case) *Calibrations {
-	t.Helper()
-	all, err := NewCalibrations([]Calibration{{
-		Model: model, PromptDigest: prompts.Digest(prompts.IDs()[0]), CriteriaDigest: CriteriaDigest(c.Rubric),
-		Method: MethodPlatt, Platt: &Platt{A: -1}, N: 200,
-		Approvals: &ApprovalFit{N: 200, Groups: 100, Mean: 0.95, Right: 0.95, RightLow: 0.93, ECE: 0.01},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
-
-// A stage decides only if its approval is calibrated and reaches its threshold.
-func TestCascade(t *testing.T) {
-	t.Parallel()
-	cascade := func(above float64) func(*Case) {
-		return func(c *Case) { c.Rubric.Cascade = []Stage{{"small", above}} }
-	}
-	c := reviewCase()
-	yes := approving(idsOf(t, c))
-	no := yes
-	no.Approved, no.Violations, no.Criteria = false, []string{"Nothing was read."}, slices.Clone(yes.Criteria)
-	no.Criteria[0].Status = llm.StatusNotMet
-	for _, tt := range []struct {
-		name         string
-		above        float64
-		small        llm.Answer
-		err          error
-		calibrations *Calibrations
-		want         string // the model that decided
-	}{
-		{"calibrated and sure", 0.9, yes, nil, calibratedFor(t, "small", c), "small"},
-		{"calibrated, not sure enough", 0.99, yes, nil, calibratedFor(t, "small", c), "large"},
-		{"not calibrated", 0.6, yes, nil, nil, "large"},
-		{"the other is calibrated", 0.6, yes, nil, calibratedFor(t, "large", c), "large"},
-		{"it refuses", 0.6, no, nil, calibratedFor(t, "small", c), "large"},
-		{"it is away", 0.6, yes, &llm.Error{Class: llm.ClassNetwork, Calls: 1}, calibratedFor(t, "small", c), "large"},
-		{"it is busy", 0.6, yes, &llm.Error{Class: llm.ClassTimeout, Calls: 1}, calibratedFor(t, "small", c), "large"},
-		{"it cannot be read", 0.6, yes, &llm.Error{Class: llm.ClassMalformed, Calls: 2}, calibratedFor(t, "small", c), "large"},
-	} {
-		var alone []bool
-		m := &teller{tell: func(_ context.Context, req llm.Request) (llm.Reply, error) {
-			alone = append(alone, req.Alone)
-			if req.Model == "small" {
-				return replyOf(req, tt.small), tt.err
-			}
-			return replyOf(req, yes), nil
-		}}
-		op := opine(t, newModel(t, ModelConfig{Completer: m, Calibrations: tt.calibrations, Budget: 2}), reviewCase(cascade(tt.above), func(c *Case) { c.Rubric.Model = "large" }))
-		asked := 1
-		if tt.want == "large" {
-			asked = 2
-		}
-		if op.Outcome != Approve || op.Model.Model != tt.want || len(m.asked) != asked || len(op.Model.Votes) != asked || !op.Model.Votes[0].Stage {
-			t.Errorf("%s: %s by %s after %d questions: %+v", tt.name, op.Outcome, op.Model.Model, len(m.asked), op.Model.Votes)
-		}
-		if !alone[0] || asked == 2 && alone[1] {
-			t.Errorf("%s: alone %v", tt.name, alone)
-		}
-		if cost := op.Model.CostUSD; tt.err == nil && (cost == nil || *cost != 0.002*float64(asked)) {
-			t.Errorf("%s: cost %v", tt.name, cost)
-		}
-	}
-}
-
-// A stage that hangs takes its share of the decision's time, not all of it. A model that was not asked
-// is not paid for.
-func TestCascadeKeepsTheDeadline(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := reviewCase(func(c *Case) { c.Rubric.Cascade, c.Rubric.Model = []Stage{{"small", 0.9}}, "large" })
-		hung := llmtest.New(func(llmtest.Question, func() llmtest.Thought) llmtest.Response {
-			return llmtest.Response{Forever: true}
-		}, llmtest.Approver)
-		slow := llmtest.New(llmtest.OpenAI(), llmtest.Approver)
-		client, err := llm.New(llm.Config{
-			Doer: hosts{"small.example": hung, "large.example": slow},
-			Models: []llm.Model{
-				{Name: "large", ID: "large", BaseURL: "https://large.example/v1", APIKey: "k"},
-				{Name: "small", ID: "small", BaseURL: "https://small.example/v1", APIKey: "k"},
-			},
-			Fallbacks: []string{"large"},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		began := time.Now()
-		op := opine(t, newModel(t, ModelConfig{Completer: client}), c)
-		if took := time.Since(began); op.Outcome != Approve || op.Model.Model != "large" || took > 10*time.Second {
-			t.Errorf("%s by %s after %v: %+v", op.Outcome, op.Model.Model, took, op.Model.Votes)
-		}
-	})
-}
-
-// hosts sends requests to the provider of their host.
-type hosts map[string]llm.Doer
-
-func (h hosts) Do(req *http.Request) (*http.Response, error) { return h[req.URL.Host].Do(req) }

@@ -44,8 +44,7 @@ func (r Rubric) Validate() error {
 	if _, err := prompts.Find(r.Prompt); r.Prompt != "" && err != nil {
 		errs = append(errs, err)
 	}
-	errs = append(errs, r.Panel.Validate(), ValidateCascade(r.Cascade))
-	return errors.Join(append(errs, r.exemplarErrors()...)...)
+	return errors.Join(append(errs, errors.Join(r.exemplarErrors()...), r.Panel.Validate())...)
 }
 
 // PromptNames returns the editions of the prompt that a Rubric can name, the newest first.

@@ -16,29 +16,34 @@ import (
 // share of an endpoint.
 const maxConcurrentSamples = 2
 
-// askVotes asks each of the models, each with its own marker and nonce, and returns after all have
+// askVotes asks each model of the rubric, each with its own marker and nonce, and returns after all have
 // answered. busy means that some could not be asked now. An error means that the context ended or
 // the question could not be written.
-func (m *modelLayer) askVotes(ctx context.Context, c Case, models []string, began time.Time) (ops []Opinion, busy *BusyError, err error) {
+func (m *modelLayer) askVotes(ctx context.Context, c Case) (ops []Opinion, busy *BusyError, err error) {
+	models, panel, began := c.Rubric.Models(), c.Rubric.Panel != nil, time.Now()
 	n := len(models)
 	ops, errs := make([]Opinion, n), make([]error, n)
 	var wg sync.WaitGroup
 	panics := make([]any, n)
 	atOnce := maxConcurrentSamples
-	if c.Rubric.Panel != nil {
+	if panel {
 		atOnce = n // usually at different endpoints
 	}
+	c.Rubric.Panel = nil
 	slots := make(chan struct{}, atOnce)
 	for i, model := range models {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			defer func() { panics[i] = recover() }()
-			of := modelQuestion{model: model, sample: i, began: began, share: 1}
-			if c.Rubric.Panel != nil {
+			of := modelQuestion{sample: i, began: began}
+			if panel {
 				of.sample, of.alone = 0, true // each model is asked once, without a replacement
 			}
-			ops[i], errs[i] = m.askMember(ctx, c, of)
+			one, asked := c, time.Now()
+			one.Rubric.Model = model
+			ops[i], errs[i] = m.askModel(ctx, one, of)
+			ops[i].Took = document.Milliseconds(time.Since(asked))
 		})
 	}
 	wg.Wait()
@@ -151,10 +156,12 @@ func averageMajority(majority, all []Opinion) Opinion {
 func (op Opinion) withSampleTotals(all []Opinion, agreeing int) Opinion {
 	model := *op.Model
 	model.Samples, model.Agreeing = len(all), agreeing
-	model.addCosts(all)
+	model.Calls, model.CacheHit = 0, true
 	stated := 0.0
 	for _, one := range all {
 		a := one.Model
+		model.Calls += a.Calls
+		model.CacheHit = model.CacheHit && a.CacheHit
 		stated += a.Stated
 		model.Lenient, model.Reasked = model.Lenient || a.Lenient, model.Reasked || a.Reasked
 		model.Shared = model.Shared || a.Shared
@@ -163,21 +170,12 @@ func (op Opinion) withSampleTotals(all []Opinion, agreeing int) Opinion {
 		}
 	}
 	model.Stated = stated / float64(len(all))
+	model.PromptTokens = sumSamples(all, func(a *ModelRecord) *int { return a.PromptTokens })
+	model.CompletionTokens = sumSamples(all, func(a *ModelRecord) *int { return a.CompletionTokens })
+	model.CachedTokens = sumSamples(all, func(a *ModelRecord) *int { return a.CachedTokens })
+	model.CostUSD = sumSamples(all, func(a *ModelRecord) *float64 { return a.CostUSD })
 	op.Model = &model
 	return op
-}
-
-// addCosts sets calls, tokens and cost to the totals of all answers.
-func (r *ModelRecord) addCosts(all []Opinion) {
-	r.Calls, r.CacheHit = 0, true
-	for _, one := range all {
-		r.Calls += one.Model.Calls
-		r.CacheHit = r.CacheHit && one.Model.CacheHit
-	}
-	r.PromptTokens = sumSamples(all, func(a *ModelRecord) *int { return a.PromptTokens })
-	r.CompletionTokens = sumSamples(all, func(a *ModelRecord) *int { return a.CompletionTokens })
-	r.CachedTokens = sumSamples(all, func(a *ModelRecord) *int { return a.CachedTokens })
-	r.CostUSD = sumSamples(all, func(a *ModelRecord) *float64 { return a.CostUSD })
 }
 
 // sumSamples adds up a value over the samples that made a call; nil if one of them lacks it.

@@ -178,8 +178,7 @@ type ModelRecord struct {
 	// the number of expected answers, and the number that agree with the result.
 	Samples  int `json:"samples,omitempty"`
 	Agreeing int `json:"agreeing,omitempty"`
-	// Votes are the results of each model of a panel or cascade in configuration order, those of the
-	// cascade first.
+	// Votes are the results of each model of a panel, in its order.
 	Votes []Vote `json:"votes,omitempty"`
 	// Refusals is how often the same question was refused before, RefusalLimit the number at
 	// which the loop guard stops it (0: never).

@@ -121,7 +121,7 @@ func findRecordFlaw(a *ModelRecord) string {
 		size += len(v.Model) + len(v.Failure)
 	}
 	switch {
-	case len(a.Votes) > MaxSamples+MaxStages:
+	case len(a.Votes) > MaxSamples:
 		return "has more votes than models can be asked"
 	case !(a.Stated >= 0 && a.Stated <= 1):
 		return fmt.Sprintf("states the confidence %v, which is not 0 to 1", a.Stated)

@@ -114,12 +114,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		In: term.BlockingReader(stdin), RawOut: term.BlockingWriter(stdout),
 		Out: term.New(stdout), Err: term.New(stderr), Parse: parseArguments,
 	}
-	con.CheckConfig = func(path string) ([]string, error) {
-		server, err := serve.CheckConfig(con, path)
-		if err != nil {
-			return nil, err
-		}
-		return server.Definitions, nil
+	con.CheckConfig = func(path string) error {
+		_, err := serve.CheckConfig(con, path)
+		return err
 	}
 	if len(args) == 0 && isProgram(stdin) {
 		args, con.Implied = []string{"mcp"}, true

@@ -143,7 +143,6 @@ type JudgeSettings struct {
 	Prompt             *string                  `json:"prompt,omitempty"`
 	Samples            *int                     `json:"samples,omitempty"`
 	Panel              *judge.Panel             `json:"panel,omitempty"`
-	Cascade            []judge.Stage            `json:"cascade,omitempty"`
 	OnEvidenceMissing  *judge.Outcome           `json:"onEvidenceMissing,omitempty"`
 	Review             *ReviewSettings          `json:"review,omitempty"`
 	// Shared lets every agent use an agent's workflow. Documents do not hold it: only an

@@ -165,7 +165,6 @@ var settingKeys = []ObjectKey{
 	{"review", "How an escalated decision waits for a person.", `{"$ref":"#/$defs/review"}`},
 	{"samples", "How many times the model is asked, an odd number: a split never approves. Default 1.", `{"enum":[1,3,5,7,9]}`},
 	{"panel", "Several models that judge each move, instead of model and samples. Without the agreement that rule demands, a person decides.", `{"$ref":"#/$defs/panel"}`},
-	{"cascade", "Models that are asked first, in turn. One decides only if it approves with a calibrated confidence of at least acceptAbove; else the next is asked, and finally model, samples or panel. [] removes an inherited cascade.", `{"type":"array","maxItems":3,"items":{"$ref":"#/$defs/stage"}}`},
 }
 
 var panelObject = objectGrammar{
@@ -177,16 +176,6 @@ var panelObject = objectGrammar{
 		{"weights", "With weighted: a number above 0 for each model, in their order.", `{"type":"array","items":{"type":"number","exclusiveMinimum":0,"maximum":1000}}`},
 	},
 	required: []string{"models"},
-}
-
-var stageObject = objectGrammar{
-	name: "stage",
-	doc:  "One model of a cascade.",
-	keys: []ObjectKey{
-		{"model", "The name of a model that an operator configured, with a calibration.", `{"type":"string","minLength":1}`},
-		{"acceptAbove", "The calibrated confidence from which its approval decides. gavel eval tune --then finds it.", `{"type":"number","exclusiveMinimum":0.5,"maximum":1}`},
-	},
-	required: []string{"model", "acceptAbove"},
 }
 
 var routeObject = objectGrammar{
@@ -259,7 +248,7 @@ var retentionObject = objectGrammar{
 }
 
 // objects lists all objects of the format, in the order of the schema's $defs.
-var objects = []*objectGrammar{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject, &agentsObject, &criterionObject, &proofObject, &fileObject, &panelObject, &stageObject}
+var objects = []*objectGrammar{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject, &agentsObject, &criterionObject, &proofObject, &fileObject, &panelObject}
 
 // notSupported lists keys that people may expect because other judges have them.
 var notSupported = map[string]string{

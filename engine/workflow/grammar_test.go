@@ -130,9 +130,6 @@ func TestParserReadsEveryKeyOfTheSchema(t *testing.T) {
 		"/states/a/transitions/go/panel": {root.Defs["panel"], func(p string) string {
 			return `{"states":{"a":{"transitions":{"go":{"panel":{` + p + `}}}}}}`
 		}},
-		"/states/a/transitions/go/cascade/0": {root.Defs["stage"], func(p string) string {
-			return `{"states":{"a":{"transitions":{"go":{"cascade":[{` + p + `}]}}}}}`
-		}},
 		"/agents":            {root.Defs["agents"], func(p string) string { return `{"agents":{` + p + `}}` }},
 		"/retention":         {root.Defs["retention"], func(p string) string { return `{"retention":{` + p + `}}` }},
 		"/judgeConfig":       {root.Defs["judgeConfig"], func(p string) string { return `{"judgeConfig":{` + p + `}}` }},

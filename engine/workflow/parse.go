@@ -330,7 +330,7 @@ func (p *parser) parseSettings(o *document.ObjectReader) JudgeSettings {
 		Review:             p.parseReview(o),
 	}
 	s.Criteria, s.Proofs = p.parseCriteria(o)
-	s.Panel, s.Cascade = p.parsePanel(o), p.parseCascade(o)
+	s.Panel = p.parsePanel(o)
 	if n := s.Samples; n != nil && (*n < 1 || *n > judge.MaxSamples || *n%2 == 0) {
 		p.rejectValue(o.Value("samples"), "samples must be an odd number from 1 to %d", judge.MaxSamples)
 	}
@@ -377,27 +377,6 @@ func (p *parser) parsePanel(o *document.ObjectReader) *judge.Panel {
 		}
 	}
 	return panel
-}
-
-// parseCascade reads the stages of a cascade, nil if absent.
-func (p *parser) parseCascade(o *document.ObjectReader) []judge.Stage {
-	if !o.Has("cascade") {
-		return nil
-	}
-	stages := []judge.Stage{}
-	for _, item := range o.Items("cascade") {
-		s := p.Sub(item)
-		p.checkKeys(s, &stageObject)
-		model, above := s.String("model"), s.FloatPtr("acceptAbove")
-		if above == nil || !s.Has("model") {
-			continue // reported as missing
-		}
-		stages = append(stages, judge.Stage{Model: model, AcceptAbove: *above})
-	}
-	if err := judge.ValidateCascade(stages); err != nil {
-		p.rejectValue(o.Value("cascade"), "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
-	}
-	return stages
 }
 
 // Assurances lists the levels that a definition may require, in rising order.

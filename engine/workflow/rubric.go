@@ -55,9 +55,6 @@ func (d *Definition) resolveRubric(own JudgeSettings, overlays []Overlay) judge.
 		case s.Panel != nil:
 			r.Panel, r.Model, r.Samples = s.Panel, "", 0
 		}
-		if s.Cascade != nil {
-			r.Cascade = s.Cascade
-		}
 	}
 	r.Criteria = joinCriteria(base.Criteria, own.Criteria)
 	r.Proofs = joinProofs(base.Proofs, own.Proofs)
@@ -93,21 +90,11 @@ func (d *Definition) RequiredModels(overlays []Overlay) []string {
 	return names
 }
 
-// Cascades returns the rubrics of the transitions that use a cascade of models.
-func (d *Definition) Cascades() (rubrics []judge.Rubric) {
-	d.visitRubrics(func(_ *State, _ *Transition, r judge.Rubric) {
-		if r.Enabled && r.UseLLM && len(r.Cascade) > 0 {
-			rubrics = append(rubrics, r)
-		}
-	})
-	return rubrics
-}
-
 // resolveStartRubric returns the rubric of a start: fields, schema and state only, without a
 // model and without requirements that only a transition can meet.
 func (d *Definition) resolveStartRubric(overlays []Overlay) judge.Rubric {
 	r := d.Rubric(overlays)
-	r.UseLLM, r.Criteria, r.Proofs, r.Model, r.Prompt, r.Samples, r.Panel, r.Cascade = false, nil, nil, "", "", 0, nil, nil
+	r.UseLLM, r.Criteria, r.Proofs, r.Model, r.Prompt, r.Samples, r.Panel = false, nil, nil, "", "", 0, nil
 	r.RequireAssurance, r.Risk, r.OnEvidenceMissing, r.Content = judge.AssuranceNone, judge.RiskNormal, "", judge.ContentFlag
 	return r
 }

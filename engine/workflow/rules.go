@@ -39,7 +39,7 @@ func listLintRules() []Rule {
 		{"outcome-not-final", w, "A state that is not final has an outcome.", checkOutcomes},
 		{"llm-without-model", w, "The judge needs a model that is not configured.", checkModels},
 		{"model-not-asked", w, "A move without data on an empty context leaves the model nothing to judge, and no criterion applies: the other layers decide alone.", checkBlankMoves},
-		{"criteria-without-llm", w, "Criteria, a reference, exemplars, samples, a panel or a cascade are given where no model judges.", checkCriteria},
+		{"criteria-without-llm", w, "Criteria, a reference, exemplars, samples or a panel are given where no model judges.", checkCriteria},
 		{"proof-too-strict", w, "No quote from the fields that a transition requires can satisfy a criterion's proof.", checkProofs},
 		{"never-approves", w, "The judge's settings rule out every approval.", checkApprovable},
 		{"outage-refuses", n, "A criterion takes a quote from fetched evidence, so the structural fallback cannot approve.", checkOutage},
@@ -328,21 +328,18 @@ func checkModels(s *linter) {
 		case len(s.models) == 0:
 			s.addIssue(s.settingPath(from, t, "useLLM"), "useLLM needs a model and none is configured: without one %s; configure a model (LLM_JUDGE_MODEL), check with the server's --config, or remove useLLM", describeWithoutModel(r))
 		default:
-			for _, name := range r.Models() {
+			for _, name := range slices.Compact(r.Models()) {
 				if name != "" && !slices.Contains(s.models, name) {
-					s.addIssue(s.settingPath(from, t, keyOfModel(r, name)), "the model %s is not configured%s", quoteName(name), s.suggestKnown(name, s.models))
+					s.addIssue(s.settingPath(from, t, keyOfModel(r)), "the model %s is not configured%s", quoteName(name), s.suggestKnown(name, s.models))
 				}
 			}
 		}
 	})
 }
 
-// keyOfModel returns the setting that names a model.
-func keyOfModel(r judge.Rubric, name string) string {
-	switch {
-	case slices.ContainsFunc(r.Cascade, func(s judge.Stage) bool { return s.Model == name }):
-		return "cascade"
-	case r.Panel != nil:
+// keyOfModel returns the setting that names the models.
+func keyOfModel(r judge.Rubric) string {
+	if r.Panel != nil {
 		return "panel"
 	}
 	return "model"
@@ -422,7 +419,6 @@ func checkCriteria(s *linter) {
 			{"prompt", t.Judge.Prompt != nil},
 			{"samples", t.Judge.Samples != nil},
 			{"panel", t.Judge.Panel != nil},
-			{"cascade", len(t.Judge.Cascade) > 0},
 		} {
 			if given.is {
 				s.addIssue(joinPointer(transitionPath(from.Name, t.Action), given.key), "%s has no effect where no model judges; add \"useLLM\": true", given.key)
@@ -460,9 +456,9 @@ func checkApprovable(s *linter) {
 		if text := r.EvidenceOnly(); asks && text != "" && len(t.Evidence) == 0 {
 			s.addIssue(s.settingPath(from, t, "criteria"), "this transition fetches no evidence, but only a quote from fetched evidence proves %s: the criterion is never met; add \"evidence\"", quoteName(text))
 		}
-		if best := r.BestTogether(); asks && r.StrictMode && r.MinConfidence > best && len(r.Cascade) == 0 {
+		if best := r.BestTogether(); asks && r.StrictMode && r.MinConfidence > best {
 			s.addIssue(s.settingPath(from, t, "minConfidence"),
-				"with strictMode nothing is approved below %v, and %d answers give at most %.3f; lower it, or ask more often", r.MinConfidence, r.Answers(), best)
+				"with strictMode nothing is approved below %v, and %d answers give at most %.3f; lower it, or ask more often", r.MinConfidence, len(r.Models()), best)
 		} else if asks && r.StrictMode && r.MinConfidence > maxUncalibrated {
 			s.addIssue(s.settingPath(from, t, "minConfidence"),
 				"with strictMode nothing is approved below %v, and an uncalibrated model gives at most %.3f; lower it", r.MinConfidence, maxUncalibrated)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 
 	"github.com/alecthomas/kong"
@@ -82,21 +81,6 @@ func (s *FileSettings) Declared() ([]EffectiveSetting, error) {
 		}
 	}
 	return list, nil
-}
-
-// WarnIdleStagesOf warns about idle stages of cascades in the definitions of a configuration. It skips definitions
-// that cannot be parsed, which gavel lint reports.
-func (f *ModelFlags) WarnIdleStagesOf(log *slog.Logger, definitions []string) {
-	calibrations, err := f.openCalibrations()
-	if f.Model == "" || err != nil {
-		return
-	}
-	files, _ := DefinitionFiles(definitions)
-	for _, file := range files {
-		if d, err := ParseDefinition(file); err == nil {
-			f.WarnIdleStages(log, calibrations, d)
-		}
-	}
 }
 
 // CheckFiles returns an error for files that the configuration names and that cannot be read.

@@ -114,8 +114,8 @@ type Console struct {
 
 	// Parse parses arguments into a struct of commands, as the program does.
 	Parse func(grammar any, args []string, stdout, stderr io.Writer, options ...kong.Option) (*kong.Context, *FileSettings, error)
-	// CheckConfig finds the mistakes of a configuration file, and returns the definitions that it names.
-	CheckConfig func(path string) (definitions []string, err error)
+	// CheckConfig finds the mistakes of a configuration file.
+	CheckConfig func(path string) error
 }
 
 // LogJSON is the --log-format of JSON lines.

@@ -42,7 +42,7 @@ func (m *Meter) count(with SystemOptions) {
 		},
 	}
 	if with.Model != nil {
-		from.Model, from.Canaries = with.Model.client.Stats, with.Model.CanaryStats
+		from.Model = with.Model.client.Stats
 	}
 	if with.Reviews {
 		from.Reviews = m.reviewStats

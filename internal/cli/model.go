@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
@@ -29,7 +28,7 @@ type ModelFlags struct {
 	KeyFile     string        `name:"llm-key-file" placeholder:"FILE" help:"Read the API key from this file instead of the environment variable LLM_API_KEY."`
 	Thinking    string        `name:"llm-thinking" env:"LLM_JUDGE_THINKING_MODE,GAVEL_LLM_THINKING" default:"auto" placeholder:"MODE" help:"How much the model thinks: auto (the default, nothing is sent), off, none, minimal, low, medium, high, xhigh or max."`
 	Fallbacks   []string      `name:"llm-fallback" placeholder:"NAME[@URL]" help:"A model to ask if the first is unavailable. Repeatable. The key for another URL is LLM_FALLBACK_API_KEY; LLM_API_KEY is never sent there."`
-	Also        []string      `name:"llm-also" placeholder:"NAME[@URL]" help:"Another model that definitions may name, as for panels and cascades. Repeatable. The key for another URL is LLM_FALLBACK_API_KEY."`
+	Also        []string      `name:"llm-also" placeholder:"NAME[@URL]" help:"Another model that definitions may name, as for panels. Repeatable. The key for another URL is LLM_FALLBACK_API_KEY."`
 	For         []string      `name:"llm-for" placeholder:"SETTINGS" help:"Settings for one model: its name, then timeout=TIME (per request), thinking=MODE, structured=RUNG, price-in=USD, price-out=USD, as in 'qwen3:8b timeout=45s thinking=low'. Repeatable."`
 	Structured  string        `name:"llm-structured" enum:"auto,json_schema,tool,json_object,prompt" default:"auto" placeholder:"RUNG" help:"How to get structured answers: auto (the default, finds out what works), json_schema, tool, json_object or prompt."`
 	Edition     string        `name:"llm-prompt" placeholder:"ID" help:"The prompt edition, such as v1, for definitions that name none. Default: the newest, or the newest with a calibration."`
@@ -67,8 +66,6 @@ type Model struct {
 	unjudged atomic.Int64
 	// asker is the layer, for questions other than judgements; nil until Layer is called.
 	asker judge.Asker
-	// Canaries holds nil if there are none.
-	Canaries atomic.Pointer[Canaries]
 }
 
 // Open creates the client of the configured models; nil if none is configured. It sends no requests.
@@ -142,19 +139,6 @@ func (f *ModelFlags) OpenCassette() (*llm.Cassette, error) {
 		return nil, term.UsageErrorf("", "--llm-cassette: %w", err)
 	}
 	return c, nil
-}
-
-// WarnIdleStages warns about stages of a workflow's cascades that can never decide.
-func (f *ModelFlags) WarnIdleStages(log *slog.Logger, all *judge.Calibrations, d *workflow.Definition) {
-	var idle []string
-	for _, r := range d.Cascades() {
-		idle = append(idle, all.IdleStages(r, f.Edition)...)
-	}
-	slices.Sort(idle)
-	for _, name := range slices.Compact(idle) {
-		log.Warn("a stage of a cascade never decides: no calibration of its model applies", "workflow", d.Name, "model", name,
-			"hint", "make one for --llm-calibration with gavel eval calibrate, or remove the stage, whose answers have no effect")
-	}
 }
 
 // Check reports flags with invalid values.
@@ -347,7 +331,7 @@ func (m *Model) Layer(memory judge.Memory) (judge.Layer, error) {
 	layer, err := judge.NewModel(judge.ModelConfig{
 		Completer: m.client, Memory: memory, Calibrations: m.Calibrations, Prompt: m.prompt(),
 		RefusalLimit: m.Flags.Refusals, RefusalWindow: m.Flags.Window, Budget: m.Flags.Budget,
-		Watch: m.watch, Stable: m.cassette != nil, Untimed: m.cassette != nil,
+		Watch: m.countOutage, Stable: m.cassette != nil, Untimed: m.cassette != nil,
 	})
 	if err != nil {
 		return nil, term.UsageErrorf("", "the model cannot be set up: %w", err)
@@ -366,13 +350,6 @@ func (m *Model) NewMeasuredLayer(wrap func(*llm.Client) llm.Completer) (judge.La
 		return nil, term.UsageErrorf("", "the model cannot be set up: %w", err)
 	}
 	return layer, nil
-}
-
-func (m *Model) watch(op judge.Opinion) {
-	m.countOutage(op)
-	if c := m.Canaries.Load(); c != nil && op.Model != nil && op.Model.Calls > 0 {
-		(*c).Judged()
-	}
 }
 
 // countOutage counts decisions that were not judged because of an outage. A judgement resets the count.
@@ -458,9 +435,6 @@ func (m *Model) closeCassette() error {
 func (m *Model) Close() error {
 	if m == nil {
 		return nil
-	}
-	if c := m.Canaries.Load(); c != nil {
-		(*c).Close()
 	}
 	m.client.Close()
 	if m.cassette != nil && m.Flags.CassetteFor == string(llm.CassetteReplay) {

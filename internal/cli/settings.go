@@ -97,4 +97,4 @@ func FormatValue(v any) string {
 
 // readFiles lists the flags whose files a server reads when it starts. Missing files of stores, tokens, anchors and
 // cassettes are created.
-var readFiles = []string{"definitions", "tls-cert", "tls-key", "tls-client-ca", "llm-key-file", "llm-calibration", "llm-canaries", "anchor-key", "store-key"}
+var readFiles = []string{"definitions", "tls-cert", "tls-key", "tls-client-ca", "llm-key-file", "llm-calibration", "anchor-key", "store-key"}

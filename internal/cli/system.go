@@ -155,11 +155,16 @@ func (all observers) Unrecorded(ctx context.Context, event record.Event) {
 	}
 }
 
+// ModelUser is implemented by the extension that shows how the model works.
+type ModelUser interface {
+	// UseModel is called once a system is open; the model is nil if none is configured.
+	UseModel(*Model)
+}
+
 // SystemFlags configure the store, the model and the anchors of a server.
 type SystemFlags struct {
 	StoreFlag
 	ModelFlags
-	canaryFlags
 	AnchorFlags
 }
 
@@ -192,9 +197,6 @@ func (f *SystemFlags) OpenEquipped(ctx context.Context, con *Console, with Syste
 	}
 	if user, ok := module.Find[ModelUser](sys.Extensions()); ok {
 		user.UseModel(with.Model)
-	}
-	if err := f.canaryFlags.start(ctx, con.Log, sys); err != nil {
-		return nil, errors.Join(err, sys.System.Close()) // the equipment is closed above
 	}
 	return sys, nil
 }

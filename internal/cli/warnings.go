@@ -8,16 +8,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/module"
 )
 
 // Missing lists the workflows that require what is not configured.
 type Missing struct{ Model, Sources []string }
 
-// FindMissing returns what definitions require and the configuration lacks. visit, if not nil, is called for the newest
-// version of each definition.
-func FindMissing(ctx context.Context, sys *System, visit func(store.Definition)) (m Missing, err error) {
+// FindMissing returns what the newest versions of the definitions require and the configuration lacks.
+func FindMissing(ctx context.Context, sys *System) (m Missing, err error) {
 	stored, err := sys.Store.Definitions(ctx)
 	if err != nil {
 		return m, err
@@ -33,9 +31,6 @@ func FindMissing(ctx context.Context, sys *System, visit func(store.Definition))
 		}
 		if sys.Sources == nil && bytes.Contains(d.Document, []byte(`"evidence":[{`)) {
 			m.Sources = append(m.Sources, d.Name)
-		}
-		if visit != nil {
-			visit(d)
 		}
 	}
 	return m, nil
@@ -99,7 +94,7 @@ func (w *Warnings) find(ctx context.Context) (all []module.Warning) {
 			all = append(all, module.Warning{Name: "model", Text: fmt.Sprintf("The model gives no judgement: %v.", err), Next: "onJudgeUnavailable decides moves that need it. Test it with gavel judge doctor."})
 		}
 	}
-	missing, err := FindMissing(ctx, w.Sys, nil)
+	missing, err := FindMissing(ctx, w.Sys)
 	if err != nil {
 		return append(all, module.Warning{Name: "definitions", Text: fmt.Sprintf("The definitions cannot be read: %v.", err), Next: "The log of the server has the details."})
 	}

@@ -42,8 +42,6 @@ type Sources struct {
 	Reviews func() (ReviewStats, bool)
 	// Modules writes the figures of modules.
 	Modules func(MetricFunc)
-	// Canaries returns the results of known cases put to the judge, or false if there are none.
-	Canaries func() (CanaryStats, bool)
 	// Health returns the parts of the server that /readyz lists.
 	Health func() []PartReport
 	// Listener returns the listener's connections and waiting requests, and how many it closed or refused.
@@ -60,12 +58,6 @@ type ListenerStats struct {
 type ReviewStats struct {
 	Open      int
 	OldestAge time.Duration // waiting time of the oldest one
-}
-
-// CanaryStats are the results of known cases put to the judge. Drift reports whether the latest ones show a drift.
-type CanaryStats struct {
-	Right, WrongApprovals, WrongRefusals, Unanswered uint64
-	Drift                                            bool
 }
 
 // Metrics collects gavel's metrics. It is an engine.Observer.

@@ -68,7 +68,6 @@ func everything() *telemetry.Metrics {
 		Sandbox:       func() script.Stats { return script.Stats{} },
 		Store:         func() store.Stats { return store.Stats{Failures: map[string]uint64{"disk_full": 1}} },
 		Reviews:       func() (telemetry.ReviewStats, bool) { return telemetry.ReviewStats{}, true },
-		Canaries:      func() (telemetry.CanaryStats, bool) { return telemetry.CanaryStats{}, true },
 		ValuesRefused: func() int64 { return 0 },
 		Streams:       func() int { return 0 },
 		StreamLag:     func() (int64, time.Duration) { return 1, time.Second },

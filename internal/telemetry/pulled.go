@@ -61,14 +61,6 @@ func (p pulled) Collect(to chan<- prometheus.Metric) {
 			tell("reviews_oldest_seconds", "How long the oldest open review has waited; 0 if there is none.", Gauge, s.OldestAge.Seconds())
 		}
 	}
-	if from.Canaries != nil {
-		if s, ok := from.Canaries(); ok {
-			for result, n := range map[string]uint64{"right": s.Right, "wrong_approval": s.WrongApprovals, "wrong_refusal": s.WrongRefusals, "unanswered": s.Unanswered} {
-				tell("canaries_total", "Known cases put to the judge in the background, by result.", Counter, float64(n), "result", result)
-			}
-			tell("judge_drift", "1 from when 3 or more of the last 20 answers to known cases are wrong until at most 1 is.", Gauge, boolValue(s.Drift))
-		}
-	}
 	if from.Modules != nil {
 		from.Modules(tell)
 	}

@@ -113,6 +113,6 @@ func runShared(ctx context.Context, next Completer, req Request, limit, whole ti
 			call.panicked = fmt.Sprintf("%v\n\n%s", p, debug.Stack())
 		}
 	}()
-	call.reply, call.err = completeBefore(ctx, next, req, limit, deadlineError(whole/req.parts()))
+	call.reply, call.err = completeBefore(ctx, next, req, limit, deadlineError(whole))
 	return call
 }

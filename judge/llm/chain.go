@@ -107,19 +107,17 @@ func withDeadline(next Completer, limit time.Duration) Completer {
 		if err := parent.Err(); err != nil {
 			return Reply{}, err
 		}
-		return completeBefore(parent, next, req, req.timeOf(limit), deadlineError(limit/req.parts()))
+		return completeBefore(parent, next, req, req.timeOf(limit), deadlineError(limit))
 	})
 }
 
-// timeOf returns the question's share of its decision's remaining time.
+// timeOf returns the remaining time of the question's decision.
 func (r Request) timeOf(limit time.Duration) time.Duration {
-	if !r.Began.IsZero() {
-		limit = max(limit-time.Since(r.Began), 0)
+	if r.Began.IsZero() {
+		return limit
 	}
-	return limit / r.parts()
+	return max(limit-time.Since(r.Began), 0)
 }
-
-func (r Request) parts() time.Duration { return time.Duration(max(r.Share, 1)) }
 
 // completeBefore asks with a time limit and returns late when it expires. If the caller ended its context,
 // the context's error is returned unchanged.

@@ -94,7 +94,7 @@ func (b *backend) buildCompleter(cfg Config, h *hostLimits, retries *retryBudget
 	next = b.seen.wrapObserve(next, b.Model, count)
 	next = h.demand.wrapWatch(next)
 	next = withRecheck(next, b.breaker, b.gate)
-	next = withSlot(next, h.slots, &h.background)
+	next = withSlot(next, h.slots)
 	next = withAllowance(next, h.allowances)
 	next = withNotBefore(next, b.gate)
 	next = b.inner.negotiated(next)
@@ -114,7 +114,6 @@ type hostLimits struct {
 	slots      *fairshare.Queue
 	allowances *allowances
 	demand     *demand
-	background background
 }
 
 // Complete implements Completer.

@@ -13,12 +13,9 @@ import (
 
 // withSlot limits the concurrent requests at one host; one caller gets at most half of the places. A request
 // waits in line as long as its question has time.
-func withSlot(next Completer, places *fairshare.Queue, behind *background) Completer {
+func withSlot(next Completer, places *fairshare.Queue) Completer {
 	return CompleterFunc(func(ctx context.Context, req Request) (Reply, error) {
-		if req.Background {
-			return behind.complete(ctx, next, places, req)
-		}
-		release, err := behind.acquire(ctx, places, req.Caller)
+		release, err := places.Acquire(ctx, req.Caller)
 		if err == nil {
 			defer release()
 		}

@@ -41,15 +41,9 @@ type Request struct {
 	Model string
 	// Alone disables the fallbacks for this request.
 	Alone bool
-	// Background makes the request yield to others. It runs only if a place is free and no other background
-	// request is running; otherwise it fails with ClassBusy. It also fails with ClassBusy if a normal
-	// request needs its place meanwhile.
-	Background bool
 	// Began, if not zero, is when the first question of the same decision was asked; all its questions share
-	// one deadline. If Share is above 1, the question gets 1/Share of the remaining time, which leaves time
-	// for later questions.
+	// one deadline.
 	Began time.Time
-	Share int
 	// System and User are the two messages. System is the same for every case of a transition, so providers
 	// can cache it.
 	System, User string

@@ -62,7 +62,7 @@ func TestWaitingIsNoFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		places := fairshare.New(fairshare.Config{Permits: 1})
-		c := withSlot(CompleterFunc(func(context.Context, Request) (Reply, error) { return good(), nil }), places, &background{})
+		c := withSlot(CompleterFunc(func(context.Context, Request) (Reply, error) { return good(), nil }), places)
 		release, err := places.Acquire(t.Context(), "noisy")
 		if err != nil {
 			t.Fatal(err)

@@ -443,7 +443,7 @@ func openRulesReview(ctx context.Context, con *cli.Console, flag cli.StoreFlag) 
 	if flag.Store == inMemory {
 		return nil, term.UsageErrorf("give the path of a store file", "hooks need a store that outlives them")
 	}
-	if _, err := con.CheckConfig(flag.Config); err != nil {
+	if err := con.CheckConfig(flag.Config); err != nil {
 		return nil, err
 	}
 	path, err := cli.LocateFile(flag.Config)

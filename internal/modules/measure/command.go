@@ -1,5 +1,5 @@
-// Package measure is the module that measures a judge (gavel eval): on golden cases, whose right outcome is known, and
-// with canaries while the judge is in use. It has calibration, comparison, tuning, reports, labels of people, and imports.
+// Package measure is the module that measures a judge (gavel eval): on golden cases, whose right outcome is
+// known. It has calibration, comparison, tuning, reports, labels of people, and imports.
 //
 // Promises:
 //   - the judge never sees the expected outcome of a case

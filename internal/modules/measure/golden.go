@@ -281,7 +281,7 @@ func NewDecider(compiler *validators.Compiler, layer judge.Layer, cell Cell) fun
 		}
 		question.Rubric.Prompt = cmp.Or(cell.Prompt, question.Rubric.Prompt)
 		if cell.Model != "" {
-			question.Rubric.Model, question.Rubric.Panel, question.Rubric.Cascade = cell.Model, nil, nil
+			question.Rubric.Model, question.Rubric.Panel = cell.Model, nil
 		}
 		pipeline, err := judge.New(judge.Config{Compiler: compiler, Fetcher: caseEvidence{c}, Model: layer})
 		if err != nil {

@@ -16,7 +16,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/operation"
-	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
@@ -35,10 +34,8 @@ const (
 	maxReading     = 10 * time.Second // of the history of an instance
 )
 
-// measured extends one system: with canaries, and with the pages about its judge.
+// measured extends one system with the pages about its judge.
 type measured struct {
-	canaryStarter
-
 	system  module.System
 	model   *cli.Model // nil for none
 	judged  recent[engine.Principal, judgements]
@@ -106,7 +103,6 @@ func (r *recent[K, V]) get(key K, age time.Duration, load func() (V, error)) (V,
 type judgeData struct {
 	Models       []llm.ModelStats
 	Calibrations []calibrationRow
-	Canaries     *telemetry.CanaryStats
 	Judged       judgements
 }
 
@@ -147,9 +143,6 @@ func (m *measured) loadJudge(ctx context.Context, v module.Visit) (d judgeData, 
 			if len(d.Calibrations) < maxCalibration {
 				d.Calibrations = append(d.Calibrations, calibrationRow{c, c.Shortcoming()})
 			}
-		}
-		if canaries, ok := m.model.CanaryStats(); ok {
-			d.Canaries = &canaries
 		}
 	}
 	d.Judged, err = m.judged.get(v.Call.Caller.Principal, judgeAge, func() (judgements, error) { return countJudgements(ctx, v) })

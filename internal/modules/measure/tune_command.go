@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/gavel-mcp/gavel/internal/cli"
-	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/tune"
 	"github.com/gavel-mcp/gavel/internal/term"
 )
@@ -12,7 +11,6 @@ import (
 type tuneCommand struct {
 	Results string `arg:"" name:"results" help:"Results of a run over the splits cal and test (.json)."`
 	Target  string `name:"target-risk" default:"0.05" placeholder:"SHARE" help:"The acceptable share of wrong approvals. Default: 0.05."`
-	Then    string `name:"then" placeholder:"FILE" help:"Results of another model over the same cases. Shows what a cascade that asks the first model first saves and risks."`
 	JSON    bool   `name:"json" help:"Print JSON."`
 }
 
@@ -24,7 +22,6 @@ draw. Otherwise it prints what the data show, and how many more approvals would 
 Examples:
 
     gavel eval tune results.json --target-risk 0.05
-    gavel eval tune small.json --then large.json
 
 Exit codes: 0 certified, 1 not certifiable or not feasible, 2 wrong usage.`
 }
@@ -38,23 +35,11 @@ func (c *tuneCommand) Run(_ context.Context, con *cli.Console) error {
 	if err != nil {
 		return err
 	}
-	var t tune.Tuning
-	var printed interface{ Text(eval.Align) string } = &t
-	if c.Then == "" {
-		t, err = tune.Tune(m.Cases, m.Results, target, m.Report.Options)
-	} else {
-		then, wrong := ReadResults(c.Then)
-		if wrong != nil {
-			return wrong
-		}
-		var both tune.Cascade
-		both, err = tune.CompareCascade(m.Cases, m.Results, then.Results, target, m.Report.Options)
-		t, printed = both.First, both
-	}
+	t, err := tune.Tune(m.Cases, m.Results, target, m.Report.Options)
 	if err != nil {
 		return term.UsageErrorf("", "%w", err)
 	}
-	if err := con.Print(c.JSON, printed, func() { con.Out.Text(printed.Text(term.Align)) }); err != nil {
+	if err := con.Print(c.JSON, t, func() { con.Out.Text(t.Text(term.Align)) }); err != nil {
 		return err
 	}
 	if t.Status != tune.Certified {

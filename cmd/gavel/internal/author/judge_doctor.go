@@ -100,11 +100,6 @@ func (c *judgeDoctorCmd) Run(ctx context.Context, con *cli.Console) error {
 		cfg.Doer = cassette
 		defer func() { _ = cassette.Close() }()
 	}
-	if c.Config != "" {
-		if definitions, err := con.CheckConfig(c.Config); err == nil {
-			c.WarnIdleStagesOf(con.Log, definitions)
-		}
-	}
 	report, ok := make([]Diagnosis, 0, len(cfg.Models)), true
 	for i, m := range cfg.Models {
 		d, err := c.examine(ctx, cfg, m)

@@ -186,18 +186,14 @@ func (p reviewPage) criteria() {
 	}
 }
 
-// votes prints the result of each model of a panel or cascade.
+// votes prints the result of each model of a panel.
 func (p reviewPage) votes(all []judge.Vote) {
 	if len(all) == 0 {
 		return
 	}
 	rows := [][]string{{"MODEL", "SAYS", "CONFIDENCE", "ASSURANCE", "TOOK"}}
 	for _, v := range all {
-		name := v.Model
-		if v.Stage {
-			name += " (cascade)"
-		}
-		rows = append(rows, []string{name, cmp.Or(string(v.Trouble), string(v.Outcome)), judge.FormatConfidence(v.Confidence), string(v.Assurance), term.ShortDuration(v.Took.Duration())})
+		rows = append(rows, []string{v.Model, cmp.Or(string(v.Trouble), string(v.Outcome)), judge.FormatConfidence(v.Confidence), string(v.Assurance), term.ShortDuration(v.Took.Duration())})
 	}
 	p.title("each model's opinion")
 	p.out.Table(rows)

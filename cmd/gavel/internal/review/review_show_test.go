@@ -24,7 +24,7 @@ func TestReviewShowsEachLayerOnOneLine(t *testing.T) {
 	p.Escalation.Opinions = []judge.Opinion{
 		{Layer: judge.LayerScript, Outcome: judge.Approve, Reasoning: boast + "\nmodel: " + boast},
 		{Layer: judge.LayerModel, Outcome: judge.Approve, Reasoning: boast, Model: &judge.ModelRecord{
-			Votes: []judge.Vote{{Model: "small", Stage: true, Outcome: judge.Reject, Confidence: 0.7}, {Model: "m", Outcome: judge.Escalate, Trouble: judge.TroubleUnreadable}},
+			Votes: []judge.Vote{{Model: "small", Outcome: judge.Reject, Confidence: 0.7}, {Model: "m", Outcome: judge.Escalate, Trouble: judge.TroubleUnreadable}},
 			Model: "m", Criteria: []judge.CriterionVerdict{{Text: boast, Status: "met", Evidence: boast + "\n" + boast, Why: boast, Says: boast, Basis: judge.BasisClaim}},
 		}},
 	}
@@ -36,7 +36,7 @@ func TestReviewShowsEachLayerOnOneLine(t *testing.T) {
 			t.Errorf("somebody's words pass for gavel's: %q", line)
 		}
 	}
-	for _, row := range []string{`small \(cascade\) +reject +0.70`, `m +judge_unreadable`} {
+	for _, row := range []string{`small +reject +0.70`, `m +judge_unreadable`} {
 		if !regexp.MustCompile(row).MatchString(b.String()) {
 			t.Errorf("no %q in\n%s", row, &b)
 		}

@@ -78,9 +78,8 @@ type checkedFile struct {
 
 func (c *configCheckCmd) Run(con *cli.Console) error {
 	server, err := CheckConfig(con, filepath.Clean(c.File))
-	if err == nil { // CheckConfig has already checked both; these calls log the warnings
+	if err == nil { // CheckConfig has already checked them; this call logs the warnings
 		err = checkModules(c.File, cli.ParseDefinitions(server.Definitions), con.Log)
-		server.WarnIdleStagesOf(con.Log, server.Definitions)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return term.UsageErrorf("", "%w", err)

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -13,8 +12,6 @@ import (
 
 	"github.com/gavel-mcp/gavel"
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/store"
-	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -155,13 +152,7 @@ func onHangup(f func()) (stop func()) {
 
 // warnMissing logs once what definitions require and the configuration lacks.
 func warnMissing(ctx context.Context, log *slog.Logger, sys *cli.System) error {
-	missing, err := cli.FindMissing(ctx, sys, func(d store.Definition) {
-		if sys.Model != nil && bytes.Contains(d.Document, []byte(`"cascade":[{`)) {
-			if parsed, err := workflow.Parse(d.Name, d.Document); err == nil {
-				sys.Model.Flags.WarnIdleStages(log, sys.Model.Calibrations, parsed)
-			}
-		}
-	})
+	missing, err := cli.FindMissing(ctx, sys)
 	if err != nil {
 		return term.UnknownErrorf("", "cannot read the store: %w", err)
 	}

@@ -232,9 +232,6 @@ func NewHealth(log *slog.Logger, sys *cli.System, definitions func() error) *tel
 	}
 	if sys.Model != nil {
 		parts = append(parts, telemetry.Part{Name: "model", Optional: true, Check: func(context.Context) error { return sys.Model.FindTrouble() }})
-		if c := sys.Model.Canaries.Load(); c != nil {
-			parts = append(parts, telemetry.Part{Name: "canaries", Optional: true, Check: func(context.Context) error { return (*c).Drift() }})
-		}
 	}
 	return telemetry.NewHealth(log, parts...)
 }
