@@ -14,6 +14,8 @@ ROUNDS   ?= 200
 CUTS     ?= 10
 INSTANCES ?= 1000000
 PEERS    ?= ../shared/peers
+JUDGES   ?= ../shared/data
+TAU2     ?= ../tau2-bench
 PEERS_ROUNDS ?= 7
 CASES    ?= 60
 
@@ -21,7 +23,7 @@ CASES    ?= 60
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PKG=./engine/... narrows test, race, cover, bench and crash; FUZZTIME=30s COSTTIME=10m BENCH=regexp COUNT=n ROUNDS=n CUTS=n INSTANCES=n PEERS=folder PEERS_ROUNDS=n CASES=n AGENTS=names"
+	@echo "  PKG=./engine/... narrows test, race, cover, bench and crash; FUZZTIME=30s COSTTIME=10m BENCH=regexp COUNT=n ROUNDS=n CUTS=n INSTANCES=n PEERS=folder PEERS_ROUNDS=n CASES=n AGENTS=names JUDGES=folder TAU2=folder"
 
 .PHONY: build
 build: ## Build the static binary ./gavel
@@ -160,6 +162,23 @@ eval: ## Measure the judge of the golden set from recorded answers (authored one
 real-model: build ## Have a real model of 135 million parameters judge about CASES=20 cases (builds llama.cpp once, minutes)
 	@[ -x .tmp/real-model/venv/bin/python ] || testdata/real-model/run.sh install
 	@testdata/real-model/run.sh all $(CASES)
+
+.PHONY: suite-telecom
+suite-telecom: build ## Judge every write of tau2-bench's telecom agent, and walk its charts (TAU2=copy of its repository; Python)
+	@[ -x .tmp/telecom/venv/bin/python ] || python3 -m venv .tmp/telecom/venv
+	@.tmp/telecom/venv/bin/pip install --quiet --disable-pip-version-check --no-deps -r testdata/telecom/requirements.txt
+	@.tmp/telecom/venv/bin/python testdata/telecom/convert.py '$(TAU2)' .tmp/telecom/out
+	@./gavel test .tmp/telecom/out/*.test.json | grep -vE '^  pass'
+	@cp testdata/workflows/telecom.yaml .tmp/telecom/out && ./gavel eval run --structural .tmp/telecom/out/writes.jsonl | grep -E '^(cases|false-|  slice|  tag: [a-z_]+  )'
+
+.PHONY: suite-injection
+suite-injection: ## Run agent-injection-bench and bastioncorpus past a model that believes everything (Python)
+	@python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --upgrade --target .tmp/injection agent-injection-bench==0.1.0 bastioncorpus==0.6.0
+	@$(GO) test -count 1 -v -run 'TestPublicInjections$$' ./judge -injection.public '$(CURDIR)/.tmp/injection' | grep -E '^(\||---|ok|FAIL)'
+
+.PHONY: suite-judges
+suite-judges: ## Recompute the figures of LLMBar, PandaLM and XSTest from recorded answers (JUDGES=folder of the sets)
+	@GAVEL_EVAL_DATA='$(abspath $(JUDGES))' $(GO) test -count 1 -v -run 'LLMBar|Panda|XSTest' ./internal/modules/measure/eval | grep -vE '^(===|PASS)'
 
 .PHONY: suites
 suites: ## Run the tests of the workflows that come with gavel

@@ -133,7 +133,7 @@ class Walk:
             ("PermissionsMissing", not (permissions.storage and permissions.sms)), ("MMSC_Missing", phone.active_apn_settings.mmsc_url is None),
         ]:  # fmt: skip
             if part in node:
-                return next(a for a in out if a.startswith("yes" if yes else "no") and a != "next") if any(a.startswith("yes" if yes else "no") for a in out) else "next"
+                return next((a for a in out if a.startswith("yes" if yes else "no")), "next")
         if "SuspensionType" in node:
             return "due_to_contract_end" if str(line.contract_end_date) < TODAY else "due_to_bill"
         if "Connectivity" in node or "RoamingWorks" in node or "MobileDataWorks" in node:
