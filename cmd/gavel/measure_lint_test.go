@@ -133,7 +133,7 @@ func checkGoldenCase(t *testing.T, c eval.Golden) {
 	if size := caseSize(t, c); slices.Contains(c.Tags, "long") && (size < 2<<10 || size > 20<<10) {
 		t.Errorf("%s:%d: %d bytes are not 2 to 20 KB", c.File, c.Line, size)
 	}
-	if c.Label.Source != "synthetic" || c.Label.By != "gavel authors" {
+	if c.Label.Source != "synthetic" || c.Label.By != "language model" {
 		t.Errorf("%s:%d: labelled %+v", c.File, c.Line, c.Label)
 	}
 }
