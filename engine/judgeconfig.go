@@ -152,7 +152,7 @@ func checkSettings(s workflow.JudgeSettings, models []string) error {
 	if m := s.MinConfidence; m != nil && (*m != *m || *m < 0 || *m > 1) {
 		return &Error{Code: CodeInvalidArgument, Path: "/minConfidence", Message: "minConfidence must be a number from 0 to 1.", Hint: "For example 0.8."}
 	}
-	if s.Mode != nil || s.OnJudgeUnavailable != nil || s.RequireAssurance != nil || s.Risk != nil || s.Content != nil || s.Criteria != nil || s.Prompt != nil || s.Samples != nil || s.Panel != nil || s.OnEvidenceMissing != nil || s.Review != nil {
+	if s.Mode != nil || s.OnJudgeUnavailable != nil || s.RequireAssurance != nil || s.Risk != nil || s.Content != nil || s.Criteria != nil || s.Samples != nil || s.Panel != nil || s.OnEvidenceMissing != nil || s.Review != nil {
 		return &Error{Code: CodeInvalidArgument, Message: "Only enabled, strictMode, minConfidence, useLLM and model can be configured separately from a definition.", Hint: "For other settings define a new version."}
 	}
 	if s.Model != nil && !slices.Contains(models, *s.Model) {

@@ -42,7 +42,7 @@ func (o *oracle) Complete(_ context.Context, req llm.Request) (llm.Reply, error)
 	if o.fail.Load() {
 		return llm.Reply{}, &llm.Error{Class: llm.ClassNetwork, Message: "gone"}
 	}
-	a := llm.Answer{Approved: o.approve.Load(), Confidence: 0.97, Criteria: []llm.Criterion{{ID: "c1", Evidence: noteText.FindString(req.User), Status: llm.StatusMet}}}
+	a := llm.Answer{Approved: o.approve.Load(), Confidence: 0.97, Keyed: true, Criteria: []llm.Criterion{{ID: "c1", Evidence: noteText.FindString(req.User), Status: llm.StatusMet}}}
 	if !a.Approved {
 		a.Criteria[0].Status, a.Criteria[0].Evidence, a.Violations = llm.StatusNotMet, "", []string{"It says nothing."}
 	}

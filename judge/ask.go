@@ -35,8 +35,7 @@ type question struct {
 	prompt   prompts.Prompt
 	criteria []prompts.Criterion
 	proofs   map[string]Proof // by the criterion's text
-	earlier  bool             // the edition is TransitionV1, which accepts pointers and repeated quotes
-	gated    bool             // the edition has a gate document and its own words for the statuses
+	keyed    bool             // each criterion is answered under its id
 	shown    shown.Documents
 	marker   string
 	nonce    string
@@ -51,7 +50,7 @@ func askQuestion(c Case, edition, marker, nonce string) (question, error) {
 		return question{}, errors.New("judge: the case has no target to ask about")
 	}
 	q := question{criteria: criteriaOf(c.Rubric), proofs: c.Rubric.Proofs, marker: marker, nonce: nonce}
-	q.earlier, q.gated = edition == prompts.TransitionV1, edition != prompts.TransitionV1 && edition != prompts.TransitionV2
+	q.keyed = edition != prompts.Overall && edition != prompts.TransitionV3
 	to := c.Candidates[0]
 	in := prompts.Input{
 		Workflow: c.Workflow, About: c.About.Workflow,
@@ -73,26 +72,22 @@ func askQuestion(c Case, edition, marker, nonce string) (question, error) {
 	for _, one := range q.criteria {
 		proof := q.proofs[one.Text]
 		text := proof.describeCriterion(one.Text)
-		if !q.earlier && proof.MinWords == 0 && proof.isShort(q.shown) {
+		if proof.MinWords == 0 && proof.isShort(q.shown) {
 			text += wholeValue
 		}
 		in.Criteria = append(in.Criteria, prompts.Criterion{ID: one.ID, Text: text})
 	}
-	docs := q.shown
-	if q.gated {
-		gate, err := q.showGate(c)
-		if err != nil {
-			return question{}, err
-		}
-		docs = slices.Concat(docs.Named(shown.Evidence), shown.Documents{gate}, docs.Named(shown.Context), docs.Named(shown.Call), docs.Named(shown.Data))
+	gate, err := q.showGate(c)
+	if err != nil {
+		return question{}, err
 	}
-	for _, doc := range docs {
+	for _, doc := range slices.Concat(q.shown.Named(shown.Evidence), shown.Documents{gate}, q.shown.Named(shown.Context), q.shown.Named(shown.Call), q.shown.Named(shown.Data)) {
 		in.Documents = append(in.Documents, prompts.Document{Name: doc.Name, Text: doc.Text})
 	}
 	if c.Call != nil {
 		in.Passed = append(in.Passed, callText)
 	}
-	if !q.earlier && len(content.Examine(q.shown).Flags) > 0 {
+	if len(content.Examine(q.shown).Flags) > 0 {
 		in.Passed = append(in.Passed, flagTexts[edition == prompts.Overall])
 	}
 	for i, doc := range q.shown {
@@ -189,7 +184,7 @@ func listEstablishedFacts(passed []LayerName) []string {
 // approves, with placeholders in place of the random marker and nonce.
 func Show(c Case) (prompts.Prompt, error) {
 	c.Passed = listEarlierLayers(c)
-	q, err := askQuestion(c, (&modelLayer{}).promptFor(c.Rubric), "MARKER", "NONCE")
+	q, err := askQuestion(c, c.Rubric.edition(""), "MARKER", "NONCE")
 	return q.prompt, err
 }
 

@@ -143,40 +143,35 @@ func TestEvidenceIsSomethingToJudge(t *testing.T) {
 	}
 }
 
-// A calibration is bound to its prompt, so the model is asked with that prompt if the calibration applies.
-func TestCalibratedPromptIsAsked(t *testing.T) {
+// A calibration is bound to its prompt: one of another edition does not apply.
+func TestCalibrationIsBoundToThePrompt(t *testing.T) {
 	t.Parallel()
 	c := newCase(asksModel("The comments say what was compared"))
 	for _, tt := range []struct {
-		calibrated []string
-		want       string
-		assurance  judge.Assurance
-		groups     int
+		calibrated   string
+		groups       int
+		assurance    judge.Assurance
+		uncalibrated bool
 	}{
-		{nil, prompts.TransitionV3, judge.AssuranceLLM, 0},
-		{[]string{prompts.TransitionV1}, prompts.TransitionV1, judge.AssuranceLLMCalibrated, 100},
-		{[]string{prompts.TransitionV1}, prompts.TransitionV3, judge.AssuranceLLM, 10},
-		{[]string{prompts.TransitionV1, prompts.TransitionV3}, prompts.TransitionV3, judge.AssuranceLLMCalibrated, 100},
-		{[]string{prompts.TransitionV1, prompts.TransitionV3}, prompts.TransitionV3, judge.AssuranceLLM, 10},
+		{prompts.TransitionV3, 100, judge.AssuranceLLM, false},
+		{prompts.TransitionV4, 100, judge.AssuranceLLMCalibrated, false},
+		{prompts.TransitionV4, 10, judge.AssuranceLLM, true},
 	} {
-		var all []judge.Calibration
-		for _, id := range tt.calibrated {
-			all = append(all, judge.Calibration{
-				Model: "m", PromptDigest: prompts.Digest(id), CriteriaDigest: judge.CriteriaDigest(c.Rubric),
-				Method: judge.MethodPlatt, Platt: &judge.Platt{A: -1}, N: 100,
-				Approvals: &judge.ApprovalFit{N: 100, Groups: tt.groups, Mean: 0.9, Right: 0.9, RightLow: 0.82, ECE: 0.02},
-			})
-		}
-		calibrations, err := judge.NewCalibrations(all)
+		calibrations, err := judge.NewCalibrations([]judge.Calibration{{
+			Model: "m", PromptDigest: prompts.Digest(tt.calibrated), CriteriaDigest: judge.CriteriaDigest(c.Rubric),
+			Method: judge.MethodPlatt, Platt: &judge.Platt{A: -1}, N: 100,
+			Approvals: &judge.ApprovalFit{N: 100, Groups: tt.groups, Mean: 0.9, Right: 0.9, RightLow: 0.82, ECE: 0.02},
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		v, err := gateOver(t, llmtest.New(llmtest.OpenAI(), llmtest.Approver), judge.ModelConfig{Calibrations: calibrations}).Decide(t.Context(), c)
-		if err == nil && (v.Opinions[len(v.Opinions)-1].Model.Uncalibrated != "") != (tt.groups == 10 && len(tt.calibrated) == 2) {
-			t.Errorf("%v: %q", tt.calibrated, v.Opinions[len(v.Opinions)-1].Model.Uncalibrated)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err != nil || v.Assurance != tt.assurance || v.Opinions[len(v.Opinions)-1].Model.PromptID != tt.want {
-			t.Errorf("%v: %+v, %v", tt.calibrated, v, err)
+		asked := v.Opinions[len(v.Opinions)-1].Model
+		if v.Assurance != tt.assurance || asked.PromptID != prompts.TransitionV4 || (asked.Uncalibrated != "") != tt.uncalibrated {
+			t.Errorf("%+v: %+v", tt, v)
 		}
 	}
 }
@@ -185,9 +180,9 @@ func TestCalibratedPromptIsAsked(t *testing.T) {
 func TestPromptIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ rubric, config, want string }{
-		{"", "", prompts.TransitionV3},
-		{"", "v2", prompts.TransitionV2},
-		{"v1", "v2", prompts.TransitionV1},
+		{"", "", prompts.TransitionV4},
+		{"", "v3", prompts.TransitionV3},
+		{"v4", "v3", prompts.TransitionV4},
 	} {
 		c := newCase(asksModel("The comments say what was compared"), func(c *judge.Case) { c.Rubric.Prompt = tt.rubric })
 		v, err := gateOver(t, llmtest.New(llmtest.OpenAI(), llmtest.Approver), judge.ModelConfig{Prompt: tt.config}).Decide(t.Context(), c)

@@ -317,15 +317,6 @@ func (c *Calibrations) confidence(asked ModelRecord) (confidence float64, digest
 	return shrinkConfidence(asked.Stated), "", why
 }
 
-// applies reports whether a matching calibration exists and is good enough.
-func (c *Calibrations) applies(model, promptDigest, criteriaDigest string) bool {
-	if c == nil {
-		return false
-	}
-	one, ok := c.bound[binding{model, promptDigest, criteriaDigest}]
-	return ok && one.Shortcoming() == ""
-}
-
 func digestOf(value any) (string, error) {
 	text, err := json.Marshal(value)
 	if err != nil {

@@ -171,7 +171,8 @@ func TestCalibrationsHaveToFit(t *testing.T) {
 		if (tt.why == "") != (digest != "") || (tt.why == "") != (why == "") || !strings.Contains(why, tt.why) || (tt.why != "") != (got == shrinkConfidence(0.99)) {
 			t.Errorf("%s: %v %q %q", tt.name, got, digest, why)
 		}
-		if all := strings.Join(c.Shortcomings(), "\n"); !strings.Contains(all, tt.why) || (all == "") != (tt.why == "") || c.applies("m", "sha256:p", "sha256:c") != (tt.why == "") {
+		_, applied, _ := c.confidence(ModelRecord{Model: "m", PromptDigest: "sha256:p", CriteriaDigest: "sha256:c"})
+		if all := strings.Join(c.Shortcomings(), "\n"); !strings.Contains(all, tt.why) || (all == "") != (tt.why == "") || (applied != "") != (tt.why == "") {
 			t.Errorf("%s: %s", tt.name, all)
 		}
 	}

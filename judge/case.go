@@ -231,8 +231,8 @@ type Rubric struct {
 	Proofs map[string]Proof `json:"proofs,omitempty"`
 	// Model is the name of a model that an operator configured; "" is the default model.
 	Model string `json:"model,omitempty"`
-	// Prompt is the edition of the prompt for the model, as prompts.Find accepts it; "" leaves the choice
-	// to the model layer.
+	// Prompt is the edition of the prompt for the model, one of prompts.RecordedIDs; "" leaves the choice to the
+	// model layer. No definition names one.
 	Prompt string `json:"prompt,omitempty"`
 	// Reference describes a good answer; it is shown to the model.
 	Reference string `json:"reference,omitempty"`

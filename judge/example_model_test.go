@@ -17,7 +17,7 @@ import (
 func ExampleNewModel() {
 	yes := llm.CompleterFunc(func(context.Context, llm.Request) (llm.Reply, error) {
 		return llm.Reply{Model: "scripted", Calls: 1, Answer: llm.Answer{
-			Approved: true, Confidence: 1, Reasoning: "The totals were compared.",
+			Approved: true, Confidence: 1, Keyed: true,
 			Criteria: []llm.Criterion{{ID: "c1", Status: llm.StatusMet, Evidence: "totals against invoice 4711"}},
 		}}, nil
 	})

@@ -33,8 +33,7 @@ type ModelConfig struct {
 	// Calibrations map stated confidences to measured ones. nil: all stated confidences are shrunk.
 	Calibrations *Calibrations
 
-	// Prompt is the prompt edition for criteria, one of prompts.IDs, if a rubric names none. "": the newest
-	// edition, or the newest that a calibration is bound to.
+	// Prompt is the prompt edition for criteria, one of prompts.RecordedIDs, if a rubric names none. "": the newest.
 	Prompt string
 
 	// RefusalLimit is the number of answers without an approval at which the loop guard stops a case
@@ -84,7 +83,7 @@ func NewModel(cfg ModelConfig) (Layer, error) {
 	if cfg.Completer == nil {
 		return nil, errors.New("judge: ModelConfig.Completer is required")
 	}
-	if _, err := prompts.Find(cfg.Prompt); cfg.Prompt != "" && err != nil {
+	if _, err := prompts.Find(cfg.Prompt, prompts.RecordedIDs()); cfg.Prompt != "" && err != nil {
 		return nil, fmt.Errorf("judge: ModelConfig.Prompt: %w", err)
 	}
 	if cfg.RefusalLimit == 0 {
@@ -211,7 +210,7 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, of modelQuestion) (Op
 	if m.Untimed {
 		asked.Now = time.Time{}
 	}
-	q, err := askQuestion(asked, m.promptFor(c.Rubric), marker, nonce)
+	q, err := askQuestion(asked, c.Rubric.edition(m.Prompt), marker, nonce)
 	if err != nil {
 		return Opinion{}, fmt.Errorf("judge: render the question for the model: %w", err)
 	}
@@ -224,7 +223,7 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, of modelQuestion) (Op
 		Alone: of.alone, Began: of.began,
 		System: q.prompt.System, User: q.prompt.User, Shape: q.prompt.Shape, Schema: q.prompt.Schema,
 		Nonce: nonce, Key: m.cacheKey(c, q, of.sample), Caller: c.caller(),
-		Check: func(a llm.Answer) error { return findContradiction(q, a) },
+		Check: func(a llm.Answer) error { return q.findContradiction(a) },
 		// The memory keeps answers that are not approvals until they are cleared.
 		Keep: func(a llm.Answer) bool { return m.Memory == nil || m.weighAnswer(q, a, model).Outcome == Approve },
 	})
@@ -235,43 +234,27 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, of modelQuestion) (Op
 		return failureOpinion(model, q, err), asBusyError(err)
 	}
 	model.recordReply(q, reply)
-	if err := findContradiction(q, reply.Answer); err != nil {
-		model.Failure = string(llm.ClassInconsistent)
-		return unjudgedOpinion(TroubleUnreadable, failureMessage(TroubleUnreadable, llm.ClassInconsistent), model), nil
+	if err := q.findContradiction(reply.Answer); err != nil {
+		class := llm.ClassInconsistent
+		if errors.Is(err, llm.ErrIncomplete) {
+			class = llm.ClassIncomplete
+		}
+		model.Failure, model.Detail = string(class), q.clean(err.Error(), maxDetail)
+		return unjudgedOpinion(TroubleUnreadable, failureMessage(TroubleUnreadable, class), model), nil
 	}
 	return m.weighAnswer(q, reply.Answer, model), nil
 }
 
-// editions returns the prompts that a rubric can be asked with, the default first. usual is the edition for
-// criteria if the rubric names none; "" allows every edition.
-func (r Rubric) editions(usual string) []string {
+// edition returns the prompt that a rubric is asked with. usual is the edition for criteria if the rubric names
+// none; "" is the newest.
+func (r Rubric) edition(usual string) string {
 	if len(r.Criteria) == 0 {
-		return []string{prompts.Overall}
+		return prompts.Overall
 	}
-	if given, err := prompts.Find(cmp.Or(r.Prompt, usual)); err == nil {
-		return []string{given}
+	if given, err := prompts.Find(cmp.Or(r.Prompt, usual), prompts.RecordedIDs()); err == nil {
+		return given
 	}
-	return prompts.IDs()
-}
-
-// promptFor returns the edition of the prompt to use. A calibration is bound to its prompt: if only an
-// older edition is calibrated, promptFor returns that one.
-func (m *modelLayer) promptFor(r Rubric) string {
-	editions := r.editions(m.Prompt)
-	if len(editions) == 1 || m.Calibrations.Hash() == "" {
-		return editions[0]
-	}
-	model := r.Model
-	if names := m.Names(); model == "" && len(names) > 0 {
-		model = names[0]
-	}
-	criteria := CriteriaDigest(r)
-	for _, id := range editions {
-		if m.Calibrations.applies(model, prompts.Digest(id), criteria) {
-			return id
-		}
-	}
-	return editions[0]
+	return prompts.IDs()[0]
 }
 
 // unjudgedOpinion returns the opinion of a model layer without a judgement. An empty reason selects the

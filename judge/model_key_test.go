@@ -54,7 +54,7 @@ func TestCacheKey(t *testing.T) {
 		"model":        func(c *Case) { c.Rubric.Model = "second" },
 		"criteria":     func(c *Case) { c.Rubric.Criteria[0] += "?" },
 		"data":         func(c *Case) { c.MaskedData = document.ReadTrusted([]byte(`{"comments":"` + quote + `!"}`)) },
-		"prompt":       func(c *Case) { c.Rubric.Prompt = "v2" },
+		"prompt":       func(c *Case) { c.Rubric.Prompt = "v3" },
 		"role":         func(c *Case) { c.Role = "operator" },
 		"path":         func(c *Case) { c.Path.States = []string{"draft"} },
 		"context":      func(c *Case) { c.MaskedContext = document.ReadTrusted([]byte(`{"a":1}`)) },
@@ -92,7 +92,7 @@ func TestRequest(t *testing.T) {
 	n := 0
 	req := requestFor(t, ModelConfig{Random: func() string { n++; return strings.Repeat(string(rune('A'+n)), 20) }}, c)
 	marker, nonce := strings.Repeat("B", 20), strings.Repeat("C", 20)
-	q, err := askQuestion(c, prompts.TransitionV3, marker, nonce)
+	q, err := askQuestion(c, prompts.TransitionV4, marker, nonce)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -111,7 +111,7 @@ func reviewCase(change ...func(*Case)) Case {
 // idsOf returns the ids of a case's criteria in the question.
 func idsOf(t testing.TB, c Case) []string {
 	t.Helper()
-	q, err := askQuestion(c, prompts.TransitionV3, "MMMMMMMMMMMMMMMMMMMM", "NNNNNNNNNNNNNNNNNNNN")
+	q, err := askQuestion(c, prompts.TransitionV4, "MMMMMMMMMMMMMMMMMMMM", "NNNNNNNNNNNNNNNNNNNN")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func idsOf(t testing.TB, c Case) []string {
 
 // approving returns a consistent answer: every criterion met, with a quote.
 func approving(ids []string) llm.Answer {
-	a := llm.Answer{Approved: true, Confidence: 0.9, Reasoning: "All is there."}
+	a := llm.Answer{Approved: true, Confidence: 0.9, Keyed: true, Reasoning: "All is there."}
 	for i, id := range ids {
 		a.Criteria = append(a.Criteria, llm.Criterion{ID: id, Status: llm.StatusMet, Evidence: quotes[i%len(quotes)]})
 	}
@@ -200,6 +200,7 @@ func TestModelOutcome(t *testing.T) {
 		return heard{Escalate, TroubleCannotAssess, 0.5, codes, statuses}
 	}
 	unreadable := heard{Escalate, TroubleUnreadable, 0.5, "", ""}
+	incomplete := heard{Escalate, TroubleUnreadable, 0.5, "incomplete", ""}
 	for _, tt := range []struct {
 		name   string
 		answer llm.Answer
@@ -213,7 +214,7 @@ func TestModelOutcome(t *testing.T) {
 		{"ids in capitals", approving(ids), func(a *llm.Answer) { a.Criteria[0].ID = " " + strings.ToUpper(ids[0]) }, heard{Approve, "", 0.82, "", met + " " + met}},
 		{"a stray criterion that is met", approving(ids), func(a *llm.Answer) {
 			a.Criteria = append(a.Criteria, llm.Criterion{ID: "made up", Status: met})
-		}, heard{Approve, "", 0.82, "", met + " " + met}},
+		}, incomplete},
 
 		{"rejects", rejecting(ids), nil, no(shrinkConfidence(0.8), unmet, not+" "+met)},
 		{"rejects with objections", rejecting(ids), func(a *llm.Answer) { a.Violations = []string{"v", "v", "", "w"} }, no(shrinkConfidence(0.8), unmet+" model_objection model_objection", not+" "+met)},
@@ -226,7 +227,7 @@ func TestModelOutcome(t *testing.T) {
 		{"a stray criterion that is not met", approving(ids), func(a *llm.Answer) {
 			a.Approved = false
 			a.Criteria = append(a.Criteria, llm.Criterion{ID: "made up", Status: not})
-		}, no(0.82, CodeModelObjection, met+" "+met)},
+		}, incomplete},
 
 		{"suspects an injection", rejecting(ids), func(a *llm.Answer) { a.InjectionSuspected = true }, no(shrinkConfidence(0.8), CodeInstructionInData+" "+unmet, not+" "+met)},
 		{"suspects an injection and meets all", approving(ids), func(a *llm.Answer) { a.Approved, a.InjectionSuspected = false, true }, no(0.82, CodeInstructionInData, met+" "+met)},
@@ -237,9 +238,15 @@ func TestModelOutcome(t *testing.T) {
 
 		{"cannot assess", approving(ids), func(a *llm.Answer) { a.Criteria[1].Status = cannot }, unsure(open, met+" "+cannot)},
 		{"cannot assess and does not approve", approving(ids), func(a *llm.Answer) { a.Approved, a.Criteria[1].Status = false, cannot }, unsure(open, met+" "+cannot)},
-		{"leaves a criterion out", approving(ids), func(a *llm.Answer) { a.Criteria = a.Criteria[:1] }, unsure(open, met+" "+cannot)},
-		{"leaves all out", approving(ids), func(a *llm.Answer) { a.Criteria = nil }, unsure(open+" "+open, cannot+" "+cannot)},
-		{"leaves all out and does not approve", approving(ids), func(a *llm.Answer) { a.Criteria, a.Approved = nil, false }, unsure(open+" "+open, cannot+" "+cannot)},
+		{"leaves a criterion out", approving(ids), func(a *llm.Answer) { a.Criteria = a.Criteria[:1] }, incomplete},
+		{"leaves all out", approving(ids), func(a *llm.Answer) { a.Criteria = nil }, incomplete},
+		{"leaves all out and does not approve", approving(ids), func(a *llm.Answer) { a.Criteria, a.Approved = nil, false }, incomplete},
+		{"gives a list", approving(ids), func(a *llm.Answer) { a.Keyed = false }, incomplete},
+		{"gives an empty list", approving(ids), func(a *llm.Answer) { a.Keyed, a.Criteria = false, nil }, incomplete},
+		{"approves as a whole", approving(ids), func(a *llm.Answer) { a.Keyed, a.NoCriteria, a.Criteria = false, true, nil }, incomplete},
+		{"rejects as a whole", rejecting(ids), func(a *llm.Answer) { a.Keyed, a.NoCriteria, a.Criteria = false, true, nil }, no(shrinkConfidence(0.8), CodeModelObjection, "")},
+		{"words around a quote", approving(ids), func(a *llm.Answer) { a.Criteria[0].Evidence = `The agent says "` + quotes[0] + `", which names them.` }, heard{Approve, "", 0.82, "", met + " " + met}},
+		{"words around three words", approving(ids), func(a *llm.Answer) { a.Criteria[0].Evidence = "The agent has read sections 1 and more" }, unsure(open, cannot+" "+met)},
 		{"no evidence", approving(ids), func(a *llm.Answer) { a.Criteria[0].Evidence = " \n" }, unsure(open, cannot+" "+met)},
 		{"evidence that is not there", approving(ids), func(a *llm.Answer) { a.Criteria[0].Evidence = "Compared table 2 with its sources" }, unsure(open, cannot+" "+met)},
 		{"a pointer to nothing", approving(ids), func(a *llm.Answer) { a.Criteria[0].Evidence = "/nowhere" }, unsure(open, cannot+" "+met)},
@@ -264,10 +271,14 @@ func TestModelOutcome(t *testing.T) {
 			tt.change(&tt.answer)
 		}
 		op := opine(t, newModel(t, ModelConfig{Completer: tells(tt.answer)}), c)
+		class := llm.ClassInconsistent
+		if tt.want == incomplete {
+			tt.want, class = unreadable, llm.ClassIncomplete
+		}
 		if diff := cmp.Diff(tt.want, heardOf(op)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
-		if tt.want.Trouble == TroubleUnreadable && op.Model.Failure != string(llm.ClassInconsistent) {
+		if tt.want.Trouble == TroubleUnreadable && op.Model.Failure != string(class) {
 			t.Errorf("%s: failure %q", tt.name, op.Model.Failure)
 		}
 	}
@@ -339,6 +350,11 @@ func TestModelChecksAnswers(t *testing.T) {
 		t.Errorf("approved beside not_met: %v", err)
 	}
 	bad = approving(ids)
+	bad.Criteria = bad.Criteria[:1]
+	if err := check(bad); !errors.Is(err, llm.ErrIncomplete) || !strings.Contains(err.Error(), "left out "+ids[1]) {
+		t.Errorf("left out: %v", err)
+	}
+	bad = approving(ids)
 	bad.Approved = false
 	if err := check(bad); err == nil || !strings.Contains(err.Error(), "refuses but answers met") {
 		t.Errorf("not approved, all met: %v", err)
@@ -350,12 +366,12 @@ func TestModelRecordsHowItCameAbout(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()
 	ids := idsOf(t, c)
-	q, err := askQuestion(c, prompts.TransitionV3, "m", "n")
+	q, err := askQuestion(c, prompts.TransitionV4, "m", "n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	answer := rejecting(ids)
-	answer.Criteria = answer.Criteria[:1]
+	answer.Criteria[1] = llm.Criterion{ID: ids[1], Status: llm.StatusCannotAssess}
 	m := tells(answer)
 	tell := m.tell
 	m.tell = func(ctx context.Context, req llm.Request) (llm.Reply, error) {
@@ -370,7 +386,7 @@ func TestModelRecordsHowItCameAbout(t *testing.T) {
 		PromptID: q.prompt.ID, PromptDigest: q.prompt.Digest, CriteriaDigest: CriteriaDigest(c.Rubric),
 		Criteria: []CriterionVerdict{
 			{ID: ids[0], Text: c.Rubric.Criteria[0], Status: llm.StatusNotMet},
-			{ID: ids[1], Text: c.Rubric.Criteria[1], Status: llm.StatusCannotAssess, Why: "the model did not answer it"},
+			{ID: ids[1], Text: c.Rubric.Criteria[1], Status: llm.StatusCannotAssess},
 		},
 		Stated: 0.8, Rung: "tool", Lenient: true, Calls: 2, Reasked: true, Shared: true, Breaker: "half-open",
 		PromptTokens: &prompt, CompletionTokens: &completion, CachedTokens: &cached, CostUSD: &cost,
@@ -385,7 +401,7 @@ func TestModelAppliesACalibration(t *testing.T) {
 	t.Parallel()
 	c := reviewCase()
 	ids := idsOf(t, c)
-	q, err := askQuestion(c, prompts.TransitionV3, "m", "n")
+	q, err := askQuestion(c, prompts.TransitionV4, "m", "n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -438,7 +454,7 @@ func TestModelWordsAreCleaned(t *testing.T) {
 		m.tell = func(_ context.Context, req llm.Request) (llm.Reply, error) {
 			marker := "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 			foul := req.Nonce + " " + marker + "\x1b[31m\x00\u202e\xff " + strings.Repeat("é", 2000)
-			a := llm.Answer{Confidence: 0.9, Reasoning: foul}
+			a := llm.Answer{Confidence: 0.9, Keyed: true, Reasoning: foul}
 			for _, id := range ids {
 				a.Criteria = append(a.Criteria, llm.Criterion{ID: id, Status: status, Evidence: foul})
 			}

@@ -30,12 +30,15 @@ const (
 	maxStrays   = 16 // answers to criteria that were not asked
 )
 
-// findContradiction describes, for the operator, how an answer contradicts itself; nil if it does not. It
-// examines the answer as written: a problem that code finds in the evidence does not count as a
+// findContradiction describes, for the operator, how an answer contradicts itself or misses the question; nil if it
+// does neither. It examines the answer as written: a problem that code finds in the evidence does not count as a
 // contradiction.
-func findContradiction(q question, a llm.Answer) error {
+func (q question) findContradiction(a llm.Answer) error {
 	if !(a.Confidence >= 0 && a.Confidence <= 1) {
 		return errors.New("the model states a confidence outside 0 to 1")
+	}
+	if a.Keyed != q.keyed && (!a.NoCriteria || a.Approved) {
+		return q.missedForm(a)
 	}
 	if len(a.Criteria) > 2*len(q.criteria)+maxStrays {
 		return fmt.Errorf("the model gives %d answers to %d criteria", len(a.Criteria), len(q.criteria))
@@ -55,15 +58,47 @@ func findContradiction(q question, a llm.Answer) error {
 	case overall && a.Approved && q.clean(a.Reasoning, maxWords) == "":
 		return errors.New("the model approves but gives no reasoning")
 	case a.Approved && len(notMet) > 0:
-		word := llm.StatusNotMet
-		if q.gated {
-			word = llm.WordContradicted
-		}
-		return fmt.Errorf("the model approves but answers %s to %s", word, cleanText(strings.Join(slices.Sorted(maps.Keys(notMet)), ", "), maxLabel))
+		return fmt.Errorf("the model approves but answers contradicted to %s", cleanText(strings.Join(slices.Sorted(maps.Keys(notMet)), ", "), maxLabel))
 	case a.Approved && len(a.Violations) > 0:
 		return errors.New("the model approves but lists violations")
 	case !a.Approved && allMet && len(notMet) == 0 && !a.InjectionSuspected:
 		return errors.New("the model refuses but answers met to every criterion")
+	}
+	return q.findGap(a)
+}
+
+// missedForm describes an answer whose criteria have another form than the question asks for.
+func (q question) missedForm(a llm.Answer) error {
+	switch {
+	case !q.keyed:
+		return fmt.Errorf("%w: the model answers criteria under ids, which was not asked", llm.ErrIncomplete)
+	case a.NoCriteria:
+		return fmt.Errorf("%w: the model left out every criterion", llm.ErrIncomplete)
+	}
+	return fmt.Errorf("%w: the model gave the criteria as a list, without the required members", llm.ErrIncomplete)
+}
+
+// findGap describes a keyed answer that does not answer exactly the criteria that were asked.
+func (q question) findGap(a llm.Answer) error {
+	if !a.Keyed {
+		return nil
+	}
+	answered := map[string]bool{}
+	for _, c := range a.Criteria {
+		answered[idOf(c.ID)] = true
+	}
+	var missing []string
+	for _, c := range q.criteria {
+		if !answered[c.ID] {
+			missing = append(missing, c.ID)
+		}
+		delete(answered, c.ID)
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%w: the model left out %s", llm.ErrIncomplete, strings.Join(missing, ", "))
+	}
+	if len(answered) > 0 {
+		return fmt.Errorf("%w: the model answers %s, which was not asked", llm.ErrIncomplete, cleanText(strings.Join(slices.Sorted(maps.Keys(answered)), ", "), maxLabel))
 	}
 	return nil
 }
@@ -91,7 +126,7 @@ func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Op
 	// If code overrides the model, the model's confidence and words refer to another outcome, so they are
 	// dropped.
 	if a.Approved == (op.Outcome == Approve) {
-		op.Reasoning = q.clean(a.Reasoning, maxWords)
+		op.Reasoning = cmp.Or(q.clean(a.Reasoning, maxWords), q.explainVerdicts(verdicts, unmet))
 		op.Confidence = shrinkConfidence(model.Stated)
 		if op.Outcome == Approve { // calibrations apply to approvals only
 			op.Confidence, model.Calibration, model.Uncalibrated = m.Calibrations.confidence(model)
@@ -102,6 +137,25 @@ func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Op
 	}
 	op.Model = &model
 	return op
+}
+
+// explainVerdicts is the reasoning of an answer whose only reasons are those of its criteria.
+func (q question) explainVerdicts(verdicts, unmet []CriterionVerdict) string {
+	if len(unmet) == 0 {
+		return fmt.Sprintf("The model found %s met, with quotes for each.", countCriteria(len(verdicts)))
+	}
+	var why []string
+	for _, v := range unmet {
+		why = append(why, v.Says)
+	}
+	return truncateText(joinSentences(why...), maxWords)
+}
+
+func countCriteria(n int) string {
+	if n == 1 {
+		return "the criterion"
+	}
+	return fmt.Sprintf("all %d criteria", n)
 }
 
 // undecidedOpinion lists the criteria that cannot be assessed. If the model refused, it includes the reasons.
@@ -117,11 +171,8 @@ func (q question) undecidedOpinion(a llm.Answer, open []CriterionVerdict, model 
 	return op
 }
 
-// noQuotes is the reason given for each criterion if an answer approves the move as a whole.
-const noQuotes = "no_quotes: the model approved the move as a whole, without saying which criteria are met and what shows it"
-
-// verdicts settles the criteria. An answer without criteria comes from a judge in the style of the Generic
-// DFA server: it can refuse with reasons, but proves no criterion.
+// verdicts settles the criteria. A refusal without criteria comes from a judge in the style of the Generic DFA
+// server: its reasons count.
 func (q question) verdicts(a llm.Answer) []CriterionVerdict {
 	if a.NoCriteria && !a.Approved {
 		return nil
@@ -129,10 +180,6 @@ func (q question) verdicts(a llm.Answer) []CriterionVerdict {
 	var out []CriterionVerdict
 	proves := map[string]string{} // from quote to the criterion that it proves
 	for _, c := range q.criteria {
-		if a.NoCriteria {
-			out = append(out, CriterionVerdict{ID: c.ID, Text: q.clean(c.Text, maxPhrase), Status: q.proofs[c.Text].unprovenStatus(), Why: noQuotes})
-			continue
-		}
 		out = append(out, q.verdictOn(c, a.Criteria, proves))
 	}
 	return out
@@ -147,9 +194,12 @@ func (q question) verdictOn(c prompts.Criterion, answers []llm.Criterion, proves
 		if idOf(a.ID) != idOf(c.ID) {
 			continue
 		}
+		if a.Status == llm.StatusMet {
+			a.Evidence = q.extractQuote(a.Evidence, proof)
+		}
 		status, why := q.verifyCriterion(a, proof)
 		key, first := q.identifyQuote(a.Evidence, proves)
-		if status == llm.StatusMet && first != "" && first != c.ID && !q.earlier {
+		if status == llm.StatusMet && first != "" && first != c.ID {
 			status, why = llm.StatusCannotAssess, "its quote already proves "+first
 		}
 		if statusRank(status) > statusRank(v.Status) {
@@ -196,34 +246,28 @@ func (q question) verifyCriterion(a llm.Criterion, proof Proof) (status, why str
 	if strings.TrimSpace(a.Evidence) == "" {
 		return llm.StatusCannotAssess, "the model gave no evidence"
 	}
-	if q.earlier {
-		if found, _ := q.shown.FindPointer(shown.Unwrap(a.Evidence)); found && proof == (Proof{}) {
-			return a.Status, ""
-		}
-	}
 	if ok, why := q.shown.Contains(a.Evidence); !ok {
 		why = cmp.Or(why, "its evidence is not in the documents that the model received")
 		return llm.StatusCannotAssess, q.clean(why, maxQuote)
 	}
-	if why := proof.explainMissing(a.Evidence, q.shown, q.minWords(proof)); why != "" {
+	if why := proof.explainMissing(a.Evidence, q.shown, proof.minWords()); why != "" {
 		return llm.StatusCannotAssess, q.clean(why, maxQuote)
 	}
 	return a.Status, ""
 }
 
-// minWords returns how many words a quote needs. The first edition of the prompt states no minimum, so
-// only a proof can require one there.
-func (q question) minWords(proof Proof) int {
-	if q.earlier {
-		return proof.MinWords
+// extractQuote returns the evidence, or the longest verbatim quote within it if the model wrote other words around
+// its quote.
+func (q question) extractQuote(evidence string, proof Proof) string {
+	if found, _ := q.shown.Contains(evidence); found {
+		return evidence
 	}
-	return cmp.Or(proof.MinWords, DefaultMinWords)
+	return cmp.Or(proof.sources(q.shown).FindRun(evidence, max(proof.minWords(), DefaultMinWords)), evidence)
 }
 
 func (q question) findBasis(evidence string) string {
 	fetched := q.shown.Named(shown.Evidence)
-	pointed, _ := fetched.FindPointer(shown.Unwrap(evidence))
-	if ok, _ := fetched.Contains(evidence); ok || pointed {
+	if ok, _ := fetched.Contains(evidence); ok {
 		return BasisEvidence
 	}
 	return BasisClaim

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -35,6 +36,9 @@ const DefaultMinWords = 4
 
 // wholeValue asks a model to quote a whole value if no document has DefaultMinWords words.
 const wholeValue = " [quote: a whole value, however short]"
+
+// minWords returns how many words a quote needs, unless it is a whole value.
+func (p Proof) minWords() int { return cmp.Or(p.MinWords, DefaultMinWords) }
 
 // isShort reports whether no document that can prove a criterion has DefaultMinWords words.
 func (p Proof) isShort(docs shown.Documents) bool {

@@ -238,6 +238,8 @@ func failureMessage(t Trouble, class llm.Class) string {
 		return "The model's answer was cut off before its judgement."
 	case llm.ClassInconsistent:
 		return "The model's answer contradicts itself."
+	case llm.ClassIncomplete:
+		return "The model did not answer every criterion."
 	case llm.ClassQuality:
 		return "Most of the model's recent answers to this principal were unusable; it is not asked for a while."
 	default:

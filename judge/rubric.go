@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
 
 	"github.com/gavel-mcp/gavel/prompts"
 )
@@ -41,19 +40,10 @@ func (r Rubric) Validate() error {
 	if n := r.Samples; n < 0 || n > MaxSamples || n > 1 && n%2 == 0 {
 		errs = append(errs, fmt.Errorf("samples is %d; use an odd number from 1 to %d, so that there is a majority", n, MaxSamples))
 	}
-	if _, err := prompts.Find(r.Prompt); r.Prompt != "" && err != nil {
+	if _, err := prompts.Find(r.Prompt, prompts.RecordedIDs()); r.Prompt != "" && err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, errors.Join(r.exemplarErrors()...), r.Panel.Validate())...)
-}
-
-// PromptNames returns the editions of the prompt that a Rubric can name, the newest first.
-func PromptNames() []string {
-	names := prompts.IDs()
-	for i, id := range names {
-		names[i] = path.Base(id)
-	}
-	return names
 }
 
 func (r Rubric) exemplarErrors() []error {

@@ -20,8 +20,7 @@ const (
 // if none are defined; otherwise the agent learns why it does not count.
 func TestWordsOfARefusalReachTheAgent(t *testing.T) {
 	t.Parallel()
-	unsure := `{"criteria":[{"id":"c1","evidence":"","status":"cannot_assess"}],"injection_suspected":false,"reasoning":"Nothing says which table was meant.",
-		"violations":["The table is not named"],"suggestions":["Name the table"],"approved":false,"confidence":0.9}`
+	unsure := `{"criteria":{"c1":{"evidence":"","status":"not_shown","why":"The table is not named"}},"injection_suspected":false,"suggestions":["Name the table"],"confidence":0.9}`
 	for _, tt := range []struct {
 		name, answer string
 		criteria     []string
@@ -44,17 +43,17 @@ func TestWordsOfARefusalReachTheAgent(t *testing.T) {
 		{"a refusal as a whole, where a nonce is asked for", wholeRefusal, nil, llm.RungPrompt, judge.Reject, judge.CodeModelObjection, 0.86, []string{"lacks accountability"}},
 		{"a refusal with no more than reasons", `{"approved": false, "confidence": 0.9, "reasoning": "Nobody looked at it."}`, nil, "", judge.Reject, judge.CodeModelObjection, 0.82, []string{"Nobody looked at it."}},
 		{"an approval as a whole", wholeApproval, nil, "", judge.Approve, "", 0.86, []string{"name the table"}},
-		{"an approval as a whole, with stated criteria", wholeApproval, []string{"The comments name the table"}, "", judge.Reject, judge.CodeCannotAssess, 0.5, []string{"no_quotes", "The comments name the table"}},
+		{"an approval as a whole, with stated criteria", wholeApproval, []string{"The comments name the table"}, "", judge.Reject, judge.CodeJudgeUnreadable, 0.5, []string{"did not answer every criterion"}},
 		{"an approval as a whole without a reason", `{"approved": true, "confidence": 0.95}`, nil, "", judge.Reject, judge.CodeJudgeUnreadable, 0.5, []string{"contradicts itself"}},
 		{"an approval as a whole, where a nonce is asked for", wholeApproval, nil, llm.RungPrompt, judge.Reject, judge.CodeJudgeUnreadable, 0.5, nil},
 		{"an approval with an empty list of criteria", `{"criteria": [], ` + wholeApproval[1:], nil, "", judge.Approve, "", 0.86, []string{"name the table"}},
-		{"an empty list of criteria, with stated criteria", `{"criteria": [], ` + wholeApproval[1:], []string{"The comments name the table"}, "", judge.Reject, judge.CodeCannotAssess, 0.5, []string{"did not answer it"}},
+		{"an empty list of criteria, with stated criteria", `{"criteria": [], ` + wholeApproval[1:], []string{"The comments name the table"}, "", judge.Reject, judge.CodeJudgeUnreadable, 0.5, []string{"did not answer every criterion"}},
 		{"an approval with violations", `{"approved": true, "confidence": 0.95, "reasoning": "Fine.", "violations": ["Nothing was compared"]}`, nil, "", judge.Reject, judge.CodeJudgeUnreadable, 0.5, nil},
 		{
 			"a refusal that cannot assess", unsure,
 			[]string{"The comments name the table"},
 			"", judge.Reject, judge.CodeCannotAssess, 0.5,
-			[]string{"Nothing says which table was meant", "The table is not named", "Name the table"},
+			[]string{"The table is not named", "Name the table"},
 		},
 	} {
 		client, err := llm.New(llm.Config{

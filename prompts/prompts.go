@@ -5,7 +5,7 @@
 //   - The same input gives the same text.
 //   - A template never changes without its digest changing.
 //   - Text written by an agent is escaped, appears between markers that the agent could not know, and comes
-//     after all instructions except the last line of TransitionV3.
+//     after all instructions except the last line.
 //   - Apart from the marker, the text before the documents is the same for every case of a transition.
 //
 // It knows nothing about judging. It must never read an environment variable, a clock or a file.
@@ -17,6 +17,7 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -26,18 +27,17 @@ import (
 	"unicode"
 )
 
-// The editions of the prompt that asks about the criteria of one move. TransitionV2 adds that the context
-// can prove a criterion, and how to judge a move without data. TransitionV3 adds the gate document, new
-// status words, each preceded by a sentence of explanation, and a last line after the documents.
+// The editions of the prompt that asks about the criteria of one move. TransitionV4 requires one answer for each
+// criterion, under its id, and leaves the outcome to code. TransitionV3 asked for a list of answers and for the
+// outcome; it is kept for recorded answers.
 const (
-	TransitionV1 = "transition/v1"
-	TransitionV2 = "transition/v2"
 	TransitionV3 = "transition/v3"
+	TransitionV4 = "transition/v4"
 )
 
 // Overall asks one question about a move as a whole, for owners who wrote no criteria. The answer has
 // approved, confidence, reasoning, violations and suggestions. Owners cannot select it as an edition.
-const Overall = "overall/v1"
+const Overall = "overall/v2"
 
 // Input is the input of a template. Control characters in texts are removed; Documents are already JSON.
 type Input struct {
@@ -51,8 +51,7 @@ type Input struct {
 	// Reference describes a good answer, in the owner's words.
 	Reference string
 	Exemplars []Exemplar
-	// Documents are shown between markers, in this order. Callers pass context, evidence, data; for
-	// TransitionV3, evidence, gate, context, data.
+	// Documents are shown between markers, in this order.
 	Documents []Document
 	// Fetched is true if the gate itself fetched the document named evidence.
 	Fetched bool
@@ -63,7 +62,17 @@ type Input struct {
 }
 
 // Criterion is one question.
-type Criterion struct{ ID, Text string }
+type Criterion struct {
+	ID, Text string
+	// Grades is the highest grade of a criterion that is answered with a grade from 1, or 0 for one that is met or
+	// not.
+	Grades int
+}
+
+// Scaled reports whether one of the criteria is answered with a grade.
+func (in Input) Scaled() bool {
+	return slices.ContainsFunc(in.Criteria, func(c Criterion) bool { return c.Grades > 0 })
+}
 
 // Exemplar is a case that was decided earlier.
 type Exemplar struct {
@@ -83,7 +92,8 @@ type Prompt struct {
 	// ID names the template. Digest ("sha256:" and hex) covers its text and schema; calibrations are bound to
 	// it. Neither depends on Input.
 	ID, Digest string
-	// System, User and Shape correspond to the fields of llm.Request.
+	// System, User and Shape correspond to the fields of llm.Request. System has the form of the answer in words,
+	// with an example: an endpoint that enforces Schema may not show it to the model.
 	System, User, Shape string
 	// Schema is the JSON Schema of the answer.
 	Schema json.RawMessage
@@ -93,62 +103,64 @@ type Prompt struct {
 // would change the digest of every edition that uses the part, and invalidate all calibrations and recorded
 // questions that are bound to the digest.
 var (
-	//go:embed transition_v1.system.txt
-	systemV1 string
-	//go:embed transition_v2.system.txt
-	systemV2 string
 	//go:embed transition_v3.system.txt
 	systemV3 string
-	//go:embed transition_v1.user.tmpl
-	userV1 string
 	//go:embed transition_v3.user.tmpl
 	userV3 string
-	//go:embed transition_v1.shape.tmpl
-	shapeV1 string
 	//go:embed transition_v3.shape.tmpl
 	shapeV3 string
-	//go:embed transition_v1.schema.json
-	schemaV1 []byte
-	//go:embed transition_v2.schema.json
-	schemaV2 []byte
 	//go:embed transition_v3.schema.json
-	schemaV3 []byte
-	//go:embed overall_v1.system.txt
+	schemaV3 string
+	//go:embed transition_v4.system.tmpl
+	systemV4 string
+	//go:embed transition_v4.form.tmpl
+	formV4 string
+	//go:embed transition_v4.user.tmpl
+	userV4 string
+	//go:embed transition_v4.schema.tmpl
+	schemaV4 string
+	//go:embed overall_v2.system.txt
 	systemOverall string
-	//go:embed overall_v1.user.tmpl
+	//go:embed overall_v2.form.tmpl
+	formOverall string
+	//go:embed overall_v2.user.tmpl
 	userOverall string
-	//go:embed overall_v1.shape.tmpl
-	shapeOverall string
-	//go:embed overall_v1.schema.json
-	schemaOverall []byte
+	//go:embed overall_v2.schema.tmpl
+	schemaOverall string
 )
 
+// shapeNonce ties an answer to its question where no schema is enforced. Models answer in the order that they
+// are told, so an answer that begins with the right nonce belongs to this request.
+const shapeNonce = `Begin the object with "nonce": "{{.Nonce}}", exactly so, before its other members.`
+
 type edition struct {
-	id, digest, system string
-	user, shape        *template.Template
-	// schema is the schema of the answer; nonced is the same schema with the nonce as its first property.
-	schema, nonced json.RawMessage
+	id, digest                        string
+	system, user, shape, schemaSource *template.Template
 }
 
 // editions are created on first use.
 var editions = map[string]func() *edition{
-	TransitionV1: sync.OnceValue(func() *edition { return newEdition(TransitionV1, systemV1, userV1, shapeV1, schemaV1) }),
-	TransitionV2: sync.OnceValue(func() *edition { return newEdition(TransitionV2, systemV2, userV1, shapeV1, schemaV2) }),
 	TransitionV3: sync.OnceValue(func() *edition { return newEdition(TransitionV3, systemV3, userV3, shapeV3, schemaV3) }),
-	Overall:      sync.OnceValue(func() *edition { return newEdition(Overall, systemOverall, userOverall, shapeOverall, schemaOverall) }),
+	TransitionV4: sync.OnceValue(func() *edition { return newEdition(TransitionV4, systemV4+"\n"+formV4, userV4, shapeNonce, schemaV4) }),
+	Overall: sync.OnceValue(func() *edition {
+		return newEdition(Overall, systemOverall+"\n"+formOverall, userOverall, shapeNonce, schemaOverall)
+	}),
 }
 
-// IDs returns the editions that ask about criteria, newest first.
-func IDs() []string { return []string{TransitionV3, TransitionV2, TransitionV1} }
+// IDs returns the editions that gates ask criteria with, the newest first.
+func IDs() []string { return []string{TransitionV4} }
 
-// Find returns the id of an edition in IDs, given the id or just its version, such as v2.
-func Find(name string) (id string, err error) {
-	for _, id := range IDs() {
+// RecordedIDs returns the editions that recorded answers can have, the newest first.
+func RecordedIDs() []string { return []string{TransitionV4, TransitionV3} }
+
+// Find returns the id of one of the editions, given the id or just its version, such as v4.
+func Find(name string, ids []string) (id string, err error) {
+	for _, id := range ids {
 		if name == id || name == path.Base(id) {
 			return id, nil
 		}
 	}
-	return "", fmt.Errorf("unknown prompt %.40q; use one of %s", name, strings.Join(IDs(), ", "))
+	return "", fmt.Errorf("unknown prompt %.40q; use %s", name, strings.Join(ids, " or "))
 }
 
 // Digest returns the Digest of the Prompts that Render creates for an id, or "" for an unknown id.
@@ -159,63 +171,51 @@ func Digest(id string) string {
 	return ""
 }
 
-func newEdition(id, system, user, shape string, schema []byte) *edition {
-	functions := template.FuncMap{"line": singleLine}
+func newEdition(id, system, user, shape, schema string) *edition {
 	h := sha256.New()
-	for _, part := range [][]byte{[]byte(id), []byte(system), []byte(user), []byte(shape), schema} {
-		fmt.Fprintf(h, "%d:", len(part))
-		h.Write(part)
+	for _, part := range []string{id, system, user, shape, schema} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	parse := func(part, text string) *template.Template {
+		return template.Must(template.New(id + " " + part).Funcs(template.FuncMap{"line": singleLine, "upTo": countUpTo}).Parse(text))
 	}
 	return &edition{
-		id: id, digest: "sha256:" + hex.EncodeToString(h.Sum(nil)), system: strings.TrimRight(system, "\n"),
-		user:   template.Must(template.New(id + " user").Funcs(functions).Parse(user)),
-		shape:  template.Must(template.New(id + " shape").Funcs(functions).Parse(shape)),
-		schema: compactJSON(schema), nonced: compactJSON(withNonce(schema)),
+		id: id, digest: "sha256:" + hex.EncodeToString(h.Sum(nil)),
+		system: parse("system", strings.TrimRight(system, "\n")), user: parse("user", user), shape: parse("shape", shape), schemaSource: parse("schema", schema),
 	}
 }
 
-// withNonce adds the nonce as the first property. Models answer in the order of the schema, so an answer that
-// begins with the right nonce belongs to this request.
-func withNonce(schema []byte) []byte {
-	const properties, required = `"properties": {`, `"required": [`
-	text := strings.Replace(string(schema), properties, properties+`"nonce": {"type": "string", "description": "Repeated from the instructions."},`, 1)
-	outermost := strings.LastIndex(text, required) + len(required)
-	return []byte(text[:outermost] + `"nonce", ` + text[outermost:])
-}
-
-func compactJSON(doc []byte) json.RawMessage {
-	var b bytes.Buffer
-	if err := json.Compact(&b, doc); err != nil {
-		panic("prompts: an embedded schema is no JSON: " + err.Error())
-	}
-	return b.Bytes()
+// withNonce adds the nonce as the first property.
+func withNonce(schema string) string {
+	const properties, required = `"properties":{`, `"required":[`
+	schema = strings.Replace(schema, properties, properties+`"nonce":{"type":"string","description":"Repeated from the instructions."},`, 1)
+	outermost := strings.LastIndex(schema, required) + len(required)
+	return schema[:outermost] + `"nonce",` + schema[outermost:]
 }
 
 // Render fills in a template. It fails for an unknown id.
 func Render(id string, in Input) (Prompt, error) {
-	if id != Overall {
-		var err error
-		if id, err = Find(id); err != nil {
-			return Prompt{}, err
-		}
+	find := editions[id]
+	if find == nil {
+		return Prompt{}, fmt.Errorf("prompts: unknown prompt %.40q", id)
 	}
-	e := editions[id]()
-	user, err := fillTemplate(e.user, in)
-	if err != nil {
-		return Prompt{}, err
+	e := find()
+	p := Prompt{ID: e.id, Digest: e.digest}
+	var errs [4]error
+	p.System, errs[0] = fillTemplate(e.system, in)
+	p.User, errs[1] = fillTemplate(e.user, in)
+	schema, err := fillTemplate(e.schemaSource, in)
+	errs[2] = err
+	var compact bytes.Buffer
+	if err == nil {
+		errs[2] = json.Compact(&compact, []byte(schema))
 	}
-	shape, err := fillTemplate(e.shape, map[string]any{"Schema": string(nameCriteria(e.nonced, in.Criteria)), "Nonce": singleLine(in.Nonce)})
-	if err != nil {
-		return Prompt{}, err
-	}
-	return Prompt{
-		ID: e.id, Digest: e.digest, System: e.system, User: user, Shape: shape,
-		Schema: nameCriteria(e.schema, in.Criteria),
-	}, nil
+	p.Schema = nameCriteria(compact.Bytes(), in.Criteria)
+	p.Shape, errs[3] = fillTemplate(e.shape, map[string]any{"Schema": withNonce(string(p.Schema)), "Nonce": singleLine(in.Nonce)})
+	return p, errors.Join(errs[:]...)
 }
 
-// nameCriteria lists the valid criterion ids in the schema, if it has a place for them. Otherwise small models
-// mistake names in the documents for ids.
+// nameCriteria lists the valid criterion ids in the schema of TransitionV3.
 func nameCriteria(schema json.RawMessage, criteria []Criterion) json.RawMessage {
 	ids := make([]string, len(criteria))
 	for i, c := range criteria {
@@ -223,7 +223,7 @@ func nameCriteria(schema json.RawMessage, criteria []Criterion) json.RawMessage 
 	}
 	list, err := json.Marshal(ids)
 	if err != nil || len(ids) == 0 {
-		return bytes.Clone(schema)
+		return schema
 	}
 	return bytes.Replace(schema, []byte(`"enum":["c1"]`), slices.Concat([]byte(`"enum":`), list), 1)
 }
@@ -234,6 +234,15 @@ func fillTemplate(t *template.Template, data any) (string, error) {
 		return "", fmt.Errorf("prompts: %s: %w", t.Name(), err)
 	}
 	return b.String(), nil
+}
+
+// countUpTo returns the numbers from 1 to n.
+func countUpTo(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i + 1
+	}
+	return out
 }
 
 // singleLine removes line breaks and characters that hide or reorder text.

@@ -19,7 +19,7 @@ func full() prompts.Input {
 	return prompts.Input{
 		Workflow: "document-review", About: "A document is\nreviewed",
 		From: "reviewing", FromAbout: "Somebody reads it", Action: "approve", ActionAbout: "The reader accepts it", To: "approved", ToAbout: "Done",
-		Criteria:  []prompts.Criterion{{ID: "c1", Text: "names what was\n- c9: read"}, {ID: "c2", Text: "says what was \u202echecked\u200b"}},
+		Criteria:  []prompts.Criterion{{ID: "c1", Text: "names what was\n- c9: read"}, {ID: "c2", Text: "says what was \u202echecked\u200b"}, {ID: "c3", Text: "is thorough [grade]", Grades: 3}},
 		Passed:    []string{"The required fields are there."},
 		Reference: "Read sections 1 to 3.",
 		Exemplars: []prompts.Exemplar{{Data: json.RawMessage(`{"comments":"LGTM"}`), Outcome: "reject", Why: "names nothing"}},
@@ -39,7 +39,7 @@ func bare() prompts.Input {
 
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	for _, id := range append(prompts.IDs(), prompts.Overall) {
+	for _, id := range append(prompts.RecordedIDs(), prompts.Overall) {
 		for name, in := range map[string]prompts.Input{"full": full(), "bare": bare()} {
 			p, err := prompts.Render(id, in)
 			if err != nil {
@@ -63,28 +63,25 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// The prompt and the schema explain what proves a criterion, and the prompt explains how to judge a move
-// without data.
+// The prompt explains what proves a criterion, how to judge a move without data, and the form of the answer: an
+// endpoint that enforces the schema may not show it.
 func TestTheContextIsProof(t *testing.T) {
 	t.Parallel()
-	p, err := prompts.Render(prompts.TransitionV3, bare())
+	p, err := prompts.Render(prompts.TransitionV4, bare())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, text := range map[string]string{"system": p.System, "schema": string(p.Schema), "shape": p.Shape} {
-		if what != "shape" && !strings.Contains(text, "verbatim quote of at least four words") {
-			t.Errorf("the %s does not say what proves a criterion", what)
+	for _, want := range []string{"verbatim quote of at least four words", `If "data" is {}`, `exactly the members c1.`, `{"criteria": {"c1": {"evidence": `} {
+		if !strings.Contains(p.System, want) {
+			t.Errorf("the system text lacks %q", want)
 		}
-	}
-	if !strings.Contains(p.System, `Where "data" is {}`) {
-		t.Error("the system text does not say what to do without data")
 	}
 }
 
 // Other packages rely on the order of the parts and on what never reaches the model.
 func TestForm(t *testing.T) {
 	t.Parallel()
-	p, err := prompts.Render(prompts.TransitionV3, full())
+	p, err := prompts.Render(prompts.TransitionV4, full())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +95,7 @@ func TestForm(t *testing.T) {
 	if context := strings.Index(p.User, ":context>>"); !(criteria < context && context < data) {
 		t.Errorf("criteria at %d, context at %d, data at %d", criteria, context, data)
 	}
-	if strings.Contains(p.System+p.User, "N0NC3") || !strings.Contains(p.Shape, `"nonce": "N0NC3"`) || !strings.Contains(p.Shape, "JSON") {
+	if strings.Contains(p.System+p.User, "N0NC3") || !strings.Contains(p.Shape, `"nonce": "N0NC3"`) {
 		t.Error("the nonce belongs into the shape, and nowhere else")
 	}
 	if strings.ContainsAny(p.User, "\u202e\u200b") {
@@ -106,36 +103,48 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// The system text and the digest are the same for every case: providers cache the text, and calibrations are
-// bound to the digest.
+// The system text is the same for every case of a transition, and the digest for every case: providers cache the
+// text, and calibrations are bound to the digest.
 func TestSteady(t *testing.T) {
 	t.Parallel()
-	a, errA := prompts.Render(prompts.TransitionV3, full())
-	b, errB := prompts.Render(prompts.TransitionV3, bare())
-	if errA != nil || errB != nil || a.System != b.System || a.Digest != b.Digest || !strings.HasPrefix(a.Digest, "sha256:") {
+	one, other := full(), bare()
+	a, errA := prompts.Render(prompts.TransitionV4, one)
+	b, errB := prompts.Render(prompts.TransitionV4, other)
+	if errA != nil || errB != nil || a.Digest != b.Digest || a.Digest != prompts.Digest(prompts.TransitionV4) || !strings.HasPrefix(a.Digest, "sha256:") {
 		t.Errorf("%v, %v, %s, %s", errA, errB, a.Digest, b.Digest)
+	}
+	other.Criteria = one.Criteria
+	if b, errB = prompts.Render(prompts.TransitionV4, other); errB != nil || a.System != b.System || string(a.Schema) != string(b.Schema) {
+		t.Errorf("%v\n%s\n%s", errB, a.System, b.System)
 	}
 }
 
 func TestUnknownTemplate(t *testing.T) {
 	t.Parallel()
-	_, err := prompts.Render("transition/v9", bare())
-	if err == nil || !strings.Contains(err.Error(), prompts.TransitionV1) {
-		t.Errorf("%v", err)
+	if _, err := prompts.Render("transition/v9", bare()); err == nil {
+		t.Error("rendered")
 	}
-	if !slices.Contains(prompts.IDs(), prompts.TransitionV1) {
-		t.Error(prompts.IDs())
+	for name, ids := range map[string][]string{"v3": prompts.IDs(), "v9": prompts.RecordedIDs()} {
+		if _, err := prompts.Find(name, ids); err == nil || !strings.Contains(err.Error(), prompts.TransitionV4) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if id, err := prompts.Find("v3", prompts.RecordedIDs()); id != prompts.TransitionV3 {
+		t.Errorf("%q, %v", id, err)
 	}
 }
 
 // The schema uses only the subset that every enforcing provider accepts.
 func TestSchemaSubset(t *testing.T) {
 	t.Parallel()
-	p, err := prompts.Render(prompts.TransitionV3, bare())
+	p, err := prompts.Render(prompts.TransitionV4, bare())
 	if err != nil {
 		t.Fatal(err)
 	}
-	order := []string{`"criteria":`, `"id":`, `"evidence":`, `"why":`, `"status":`, `"injection_suspected":`, `"reasoning":`, `"suggestions":`, `"approved":`, `"confidence":`}
+	order := []string{`"criteria":`, `"c1":`, `"evidence":`, `"status":`, `"why":`, `"injection_suspected":`, `"suggestions":`, `"confidence":`}
+	if graded, err := prompts.Render(prompts.TransitionV4, full()); err != nil || !strings.Contains(string(graded.Schema), `"c3":{"type":"object","properties":{"evidence":{"type":"string"},"grade":{"type":"integer","enum":[0,1,2,3]},`) || strings.Contains(p.System, "grade") || !strings.Contains(graded.System, "- grade, instead of status") {
+		t.Errorf("%v: %s", err, graded.Schema)
+	}
 	at := -1
 	for _, key := range order {
 		next := strings.Index(string(p.Schema), key)
@@ -149,26 +158,25 @@ func TestSchemaSubset(t *testing.T) {
 		t.Fatal(err)
 	}
 	allRequired(t, "", doc)
-	for _, bound := range []string{"minimum", "maximum", "minLength", "maxItems", "pattern"} {
+	for _, bound := range []string{"minLength", "maxItems", "pattern"} {
 		if strings.Contains(string(p.Schema), `"`+bound+`":`) {
 			t.Errorf("%s is refused by some providers", bound)
 		}
 	}
-	if nonce, criteria := strings.Index(p.Shape, `"nonce":{`), strings.Index(p.Shape, `"criteria":{`); nonce < 0 || nonce > criteria {
-		t.Error("the shape's schema must ask for the nonce first")
+	if !strings.Contains(string(p.Schema), `"confidence":{"type":"number","minimum":0,"maximum":1}`) {
+		t.Error("the confidence has no bounds")
 	}
 }
 
-// The schema allows only the criteria of the question; the digest is the same for all questions.
+// The schema requires an answer for each criterion of the question, in order, and allows no other.
 func TestSchemaNamesTheCriteria(t *testing.T) {
 	t.Parallel()
-	for id, want := range map[string]int{prompts.TransitionV1: 0, prompts.TransitionV2: 0, prompts.TransitionV3: 1} {
+	for id, want := range map[string]string{prompts.TransitionV3: `"enum":["c1","c2","c3"]`, prompts.TransitionV4: `"required":["c1","c2","c3"],"additionalProperties":false`} {
 		p, err := prompts.Render(id, full())
 		if err != nil {
 			t.Fatal(err)
 		}
-		const ids = `"enum":["c1","c2"]`
-		if strings.Count(string(p.Schema), ids) != want || strings.Count(p.Shape, ids) != want || p.Digest != prompts.Digest(id) {
+		if strings.Count(string(p.Schema), want) != 1 {
 			t.Errorf("%s: %s", id, p.Schema)
 		}
 	}
@@ -212,7 +220,7 @@ func TestHidden(t *testing.T) {
 }
 
 func ExampleRender() {
-	p, err := prompts.Render(prompts.TransitionV3, prompts.Input{
+	p, err := prompts.Render(prompts.TransitionV4, prompts.Input{
 		Workflow: "document-review", From: "reviewing", Action: "approve", To: "approved",
 		Criteria:  []prompts.Criterion{{ID: "c1", Text: "The comments name what was read"}},
 		Documents: []prompts.Document{{Name: "data", Text: `{"comments":"Read sections 1 to 4."}`}},

@@ -140,7 +140,6 @@ type JudgeSettings struct {
 	Criteria           []string                 `json:"criteria,omitempty"`
 	Proofs             map[string]judge.Proof   `json:"proofs,omitempty"` // by the text of the criterion
 	Model              *string                  `json:"model,omitempty"`
-	Prompt             *string                  `json:"prompt,omitempty"`
 	Samples            *int                     `json:"samples,omitempty"`
 	Panel              *judge.Panel             `json:"panel,omitempty"`
 	OnEvidenceMissing  *judge.Outcome           `json:"onEvidenceMissing,omitempty"`

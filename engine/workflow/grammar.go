@@ -160,7 +160,6 @@ var settingKeys = []ObjectKey{
 	{"criteria", "Sentences that the model judges one by one.", `{"type":"array","items":` + criterionShape + `}`},
 	{"content", "What happens to words that may be meant for the judge: flag (the default) shows them to the model and to a reviewer, escalate asks a person, reject refuses. Hidden characters, tokens of chat templates, markers of the prompt and verdicts in the judge's form are always refused.", `{"enum":["flag","escalate","reject"]}`},
 	{"model", "The name of a model that an operator configured. Absent: the default one.", `{"type":"string","minLength":1}`},
-	{"prompt", "The edition of the prompt that the model is asked with. Absent: the newest, or one that is calibrated.", `{"enum":["v3","v2","v1"]}`},
 	{"onEvidenceMissing", "What happens when required evidence is unavailable. reject (the default), or escalate: a person may decide without it.", `{"enum":["reject","escalate"]}`},
 	{"review", "How an escalated decision waits for a person.", `{"$ref":"#/$defs/review"}`},
 	{"samples", "How many times the model is asked, an odd number: a split never approves. Default 1.", `{"enum":[1,3,5,7,9]}`},

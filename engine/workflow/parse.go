@@ -324,7 +324,6 @@ func (p *parser) parseSettings(o *document.ObjectReader) JudgeSettings {
 		Risk:               parseEnum(o, "risk", "normal", judge.RiskHigh),
 		Content:            parseEnum(o, "content", "flag", judge.ContentEscalate, judge.ContentReject),
 		Model:              o.StringPtr("model"),
-		Prompt:             parseEnum(o, "prompt", judge.PromptNames()...),
 		Samples:            o.IntPtr("samples"),
 		OnEvidenceMissing:  parseEnum(o, "onEvidenceMissing", judge.Reject, judge.Escalate),
 		Review:             p.parseReview(o),

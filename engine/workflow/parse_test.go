@@ -233,7 +233,6 @@ var rejected = []struct {
 	{"assurance", around("", "", `"requireAssurance":"human-ish"`), "value /states/a/transitions/go/requireAssurance 5", ""},
 	{"risk", around("", "", `"risk":"extreme"`), "value /states/a/transitions/go/risk 5", ""},
 	{"criteria", around("", "", `"criteria":"good"`), "type /states/a/transitions/go/criteria 5", ""},
-	{"an edition that is none", around("", "", `"prompt":"v0"`), "value /states/a/transitions/go/prompt 5", `"v3", "v2", "v1"`},
 	{"content", around("", "", `"content":"ignore"`), "value /states/a/transitions/go/content 5", `"flag", "escalate", "reject"`},
 	{"a criterion that is a number", around("", "", `"criteria":[1]`), "type /states/a/transitions/go/criteria/0 5", ""},
 	{"an empty criterion", around("", "", `"criteria":[{"text":""}]`), "value /states/a/transitions/go/criteria/0/text 5", "remove it"},

@@ -44,7 +44,6 @@ func (d *Definition) resolveRubric(own JudgeSettings, overlays []Overlay) judge.
 		setIfPresent(&r.RequireAssurance, s.RequireAssurance)
 		setIfPresent(&r.Risk, s.Risk)
 		setIfPresent(&r.Model, s.Model)
-		setIfPresent(&r.Prompt, s.Prompt)
 		setIfPresent(&r.Samples, s.Samples)
 		setIfPresent(&r.Content, s.Content)
 		setIfPresent(&r.OnEvidenceMissing, s.OnEvidenceMissing)
@@ -94,7 +93,7 @@ func (d *Definition) RequiredModels(overlays []Overlay) []string {
 // model and without requirements that only a transition can meet.
 func (d *Definition) resolveStartRubric(overlays []Overlay) judge.Rubric {
 	r := d.Rubric(overlays)
-	r.UseLLM, r.Criteria, r.Proofs, r.Model, r.Prompt, r.Samples, r.Panel = false, nil, nil, "", "", 0, nil
+	r.UseLLM, r.Criteria, r.Proofs, r.Model, r.Samples, r.Panel = false, nil, nil, "", 0, nil
 	r.RequireAssurance, r.Risk, r.OnEvidenceMissing, r.Content = judge.AssuranceNone, judge.RiskNormal, "", judge.ContentFlag
 	return r
 }

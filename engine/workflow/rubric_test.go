@@ -55,11 +55,6 @@ func TestRubricOfACase(t *testing.T) {
 			name: "content of a transition", judgeConfig: `"content":"reject"`, transition: `"content":"flag"`,
 			want: base,
 		},
-		{
-			name: "prompt of a transition", judgeConfig: `"prompt":"v1"`, transition: `"prompt":"v2"`,
-			want: with(func(r *judge.Rubric) { r.Prompt = "v2" }),
-		},
-		{name: "prompt of all", judgeConfig: `"prompt":"v1"`, want: with(func(r *judge.Rubric) { r.Prompt = "v1" })},
 		{name: "content of all", judgeConfig: `"content":"escalate"`, want: with(func(r *judge.Rubric) { r.Content = judge.ContentEscalate })},
 		{
 			name: "what proves a criterion goes with it", judgeConfig: `"criteria":[{"text":"one","basis":"evidence"},"two"]`, transition: `"criteria":["one",{"text":"two","proof":{"minWords":6,"figure":true,"pattern":"[0-9]+ passed","from":"/data/report"}}]`,

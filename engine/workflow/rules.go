@@ -416,7 +416,6 @@ func checkCriteria(s *linter) {
 			{"criteria", len(t.Judge.Criteria) > 0 && r.RequireAssurance != judge.AssuranceHuman}, // a reviewer uses them
 			{"reference", t.Reference != ""},
 			{"exemplars", len(t.Exemplars) > 0},
-			{"prompt", t.Judge.Prompt != nil},
 			{"samples", t.Judge.Samples != nil},
 			{"panel", t.Judge.Panel != nil},
 		} {

@@ -31,7 +31,6 @@ type ModelFlags struct {
 	Also        []string      `name:"llm-also" placeholder:"NAME[@URL]" help:"Another model that definitions may name, as for panels. Repeatable. The key for another URL is LLM_FALLBACK_API_KEY."`
 	For         []string      `name:"llm-for" placeholder:"SETTINGS" help:"Settings for one model: its name, then timeout=TIME (per request), thinking=MODE, structured=RUNG, price-in=USD, price-out=USD, as in 'qwen3:8b timeout=45s thinking=low'. Repeatable."`
 	Structured  string        `name:"llm-structured" enum:"auto,json_schema,tool,json_object,prompt" default:"auto" placeholder:"RUNG" help:"How to get structured answers: auto (the default, finds out what works), json_schema, tool, json_object or prompt."`
-	Edition     string        `name:"llm-prompt" placeholder:"ID" help:"The prompt edition, such as v1, for definitions that name none. Default: the newest, or the newest with a calibration."`
 	Deadline    time.Duration `name:"llm-deadline" placeholder:"TIME" help:"How long a decision waits for the model. Default: 20s, with thinking 60s."`
 	Parallel    int           `name:"llm-parallel" placeholder:"N" help:"Maximum concurrent requests to an endpoint, half of that for one principal. Others wait in line until their deadline. Default: 8."`
 	Budget      int           `name:"llm-budget" placeholder:"N" help:"Maximum judgements by the model per principal and hour. Default: no limit."`
@@ -143,17 +142,14 @@ func (f *ModelFlags) OpenCassette() (*llm.Cassette, error) {
 
 // Check reports flags with invalid values.
 func (f *ModelFlags) Check() error {
-	var thinking, window, edition error
+	var thinking, window error
 	if err := llm.ValidThinking(f.Thinking); err != nil {
 		thinking = term.UsageErrorf("", "LLM_JUDGE_THINKING_MODE (--llm-thinking): %w", err)
 	}
 	if f.Window <= 0 || f.Window > store.MaxRefusalAge {
 		window = term.UsageErrorf("", "--llm-refusal-window is %v, must be above 0 and at most %v", f.Window, store.MaxRefusalAge)
 	}
-	if _, err := prompts.Find(f.Edition); f.Edition != "" && err != nil {
-		edition = term.UsageErrorf("", "--llm-prompt: %w", err)
-	}
-	return errors.Join(thinking, window, edition)
+	return errors.Join(thinking, window)
 }
 
 // CheckModels checks the configuration of the models; it needs no key.
@@ -386,13 +382,12 @@ func (m *Model) FindTrouble() error {
 	return &t
 }
 
-// prompt returns the prompt edition for definitions that name none. It is the requested edition, or the newest one
-// that a replayed cassette was recorded with, or "" for the default.
+// prompt returns the earlier edition of the prompt that a replayed cassette was recorded with, or "" for the newest.
 func (m *Model) prompt() string {
-	if m.Flags.Edition != "" || m.cassette == nil || m.Flags.CassetteFor != string(llm.CassetteReplay) {
-		return m.Flags.Edition
+	if m.cassette == nil || m.Flags.CassetteFor != string(llm.CassetteReplay) {
+		return ""
 	}
-	for _, id := range prompts.IDs() {
+	for _, id := range prompts.RecordedIDs()[1:] {
 		if p, err := prompts.Render(id, prompts.Input{}); err == nil && m.cassette.HoldsSystem(p.System) {
 			return id
 		}

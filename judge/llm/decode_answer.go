@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,17 +26,21 @@ const (
 
 func (a Answer) equal(b Answer) bool { return reflect.DeepEqual(a, b) }
 
-// readAnswer requires approved and confidence, and the right types for members that affect the decision. It
-// reads all other members leniently.
+// readAnswer requires confidence, approved unless the criteria are answered under their ids, and the right types
+// for members that affect the decision. It reads all other members leniently.
 func readAnswer(o document.JSON) (a Answer, lenient bool, fail *Error) {
 	r := answerReader{object: o}
-	a.Approved = r.readBool("approved", true)
+	a.Criteria, a.Keyed, a.NoCriteria = r.readCriteria()
 	a.Confidence = r.readShare("confidence")
 	a.InjectionSuspected = r.readBool("injection_suspected", false)
+	a.Approved = a.Keyed && !hasMember(o, "approved") || r.readBool("approved", true)
+	if a.Keyed {
+		unmet := func(c Criterion) bool { return c.Status != StatusMet && c.Status != StatusGraded }
+		a.Approved = a.Approved && !a.InjectionSuspected && len(a.Criteria) > 0 && !slices.ContainsFunc(a.Criteria, unmet)
+	}
 	a.Violations = r.readTexts("violations", true)
 	a.Suggestions = r.readTexts("suggestions", false)
 	a.Reasoning = r.readText("reasoning")
-	a.Criteria, a.NoCriteria = r.readCriteria(), !hasMember(o, "criteria")
 	if r.wrong != "" {
 		return Answer{}, false, malformedError("the verdict cannot be read: " + r.wrong)
 	}
@@ -156,43 +161,57 @@ func (r *answerReader) readText(key string) string {
 	return cleanText(v.Text(), maxReasoning)
 }
 
-// readCriteria accepts a duplicate criterion only if both answers are the same.
-func (r *answerReader) readCriteria() []Criterion {
+// readCriteria reads answers under their ids (keyed), or a list of answers with ids. Of a list it accepts a
+// duplicate only if both answers are the same.
+func (r *answerReader) readCriteria() (out []Criterion, keyed, absent bool) {
 	v := r.member("criteria")
-	if v.Kind() == 0 {
-		return nil
-	}
-	if v.Kind() != document.Array || v.Len() > maxCriteria {
-		r.refuse("\"criteria\" is not a list of at most %d criteria", maxCriteria)
-		return nil
-	}
-	out := make([]Criterion, 0, v.Len())
-	for _, o := range v.Elements() {
-		if o.Kind() != document.Object {
-			r.refuse("\"criteria\" has an item that is not an object")
-			return nil
+	keyed = v.Kind() == document.Object
+	switch {
+	case v.Kind() == 0:
+		return nil, false, !hasMember(r.object, "criteria")
+	case !keyed && v.Kind() != document.Array || v.Len() > maxCriteria:
+		r.refuse("\"criteria\" has not the form of at most %d criteria", maxCriteria)
+		return nil, false, false
+	case keyed:
+		for id, o := range v.Members() {
+			out = r.addCriterion(out, id, o, keyed)
 		}
-		c := r.readCriterion(o)
-		twice := false
-		for _, other := range out {
-			if other.ID == c.ID {
-				twice = true
-				if other != c {
-					r.refuse("duplicate criterion %q with different answers", c.ID)
-				}
+	default:
+		for _, o := range v.Elements() {
+			id := document.JSON{}
+			if o.Kind() == document.Object {
+				id, _ = getMember(o, "id") // readCriterion reports the error
 			}
-		}
-		if !twice {
-			out = append(out, c)
+			out = r.addCriterion(out, id, o, keyed)
 		}
 	}
-	return out
+	return out, keyed, false
 }
 
-func (r *answerReader) readCriterion(o document.JSON) Criterion {
+func (r *answerReader) addCriterion(all []Criterion, id, o document.JSON, keyed bool) []Criterion {
+	if o.Kind() != document.Object {
+		r.refuse("\"criteria\" has an item that is not an object")
+		return all
+	}
+	c := r.readCriterion(id, o)
+	for _, other := range all {
+		if !strings.EqualFold(other.ID, c.ID) {
+			continue
+		}
+		if keyed || other.ID == c.ID && other != c {
+			r.refuse("duplicate criterion %q with different answers", c.ID)
+		}
+		if other.ID == c.ID {
+			return all
+		}
+	}
+	return append(all, c)
+}
+
+func (r *answerReader) readCriterion(id, o document.JSON) Criterion {
 	in := answerReader{object: o}
 	c := Criterion{Status: StatusCannotAssess}
-	switch id := in.member("id"); id.Kind() {
+	switch in.member("id"); id.Kind() {
 	case document.String:
 		c.ID = cleanText(id.Text(), maxID)
 	case document.Number:
@@ -222,7 +241,11 @@ func (r *answerReader) readCriterion(o document.JSON) Criterion {
 			r.lenient = true
 		}
 	case 0:
-		r.lenient = true
+		if grade, ok := in.readGrade(); ok {
+			c.Status, c.Grade = StatusGraded, grade
+		} else {
+			r.lenient = true
+		}
 	default:
 		in.refuse("the status of %q is not a string", c.ID)
 	}
@@ -231,6 +254,23 @@ func (r *answerReader) readCriterion(o document.JSON) Criterion {
 	}
 	r.lenient = r.lenient || in.lenient
 	return c
+}
+
+// readGrade reads a whole number from 0 to 99, also as a string.
+func (r *answerReader) readGrade() (grade int, ok bool) {
+	v := r.member("grade")
+	literal := string(v.Raw())
+	switch v.Kind() {
+	case 0:
+		return 0, false
+	case document.String:
+		literal, r.lenient = v.Text(), true
+	}
+	grade, err := strconv.Atoi(literal)
+	if err != nil || grade < 0 || grade > 99 {
+		r.refuse("\"grade\" is not a whole number from 0 to 99")
+	}
+	return grade, true
 }
 
 // truncateQuote keeps invisible characters that some writing systems need, because the quote is searched for

@@ -46,6 +46,7 @@ func FuzzDecode(f *testing.F) {
 func FuzzContent(f *testing.F) {
 	for _, seed := range []string{
 		`{"approved":true,"confidence":0.9}`, "```json\n{\"approved\":true,\"confidence\":0.9}\n```", `{"approved":true,"Approved":false,"confidence":1}`,
+		`{"criteria":{"c1":{"evidence":"q","status":"met","why":""}},"confidence":1}`, `{"criteria":{"c1":{"grade":3}},"confidence":1}`, `{"criteria":{},"confidence":1}`,
 		`<think>{"approved":true,"confidence":1}`, `[{"approved":true,"confidence":"0.5"}]`, `{"v":{"approved":true,"confidence":1}}`, `{{{{`, `"{"`,
 		`{"approved":false,"confidence":1}{"approved":true,"confidence":1}`, `<|channel|>final<|message|>{"approved":true,"confidence":1}`,
 	} {
@@ -124,7 +125,7 @@ func approval(raw json.RawMessage, nonce string) bool {
 		if dec.Decode(&v) != nil {
 			return false
 		}
-		for _, known := range []string{"approved", "confidence", "violations", "nonce"} {
+		for _, known := range []string{"approved", "confidence", "violations", "nonce", "criteria"} {
 			if strings.EqualFold(name, known) {
 				seen[known]++
 				if name == known {
@@ -133,10 +134,11 @@ func approval(raw json.RawMessage, nonce string) bool {
 			}
 		}
 	}
-	if seen["approved"] != 1 || seen["confidence"] != 1 || seen["violations"] > 1 {
+	keyed := seen["approved"] == 0 && seen["criteria"] == 1 && allMet(values["criteria"])
+	if seen["approved"] != 1 && !keyed || seen["confidence"] != 1 || seen["violations"] > 1 {
 		return false
 	}
-	if s := string(values["approved"]); s != "true" && s != `"true"` {
+	if s := string(values["approved"]); !keyed && s != "true" && s != `"true"` {
 		return false
 	}
 	var f float64
@@ -146,6 +148,20 @@ func approval(raw json.RawMessage, nonce string) bool {
 	if nonce != "" {
 		var got string
 		if seen["nonce"] != 1 || json.Unmarshal(values["nonce"], &got) != nil || got != nonce {
+			return false
+		}
+	}
+	return true
+}
+
+// allMet reports whether criteria are an object of answers, and each is met or graded.
+func allMet(raw json.RawMessage) bool {
+	var criteria map[string]map[string]any
+	if json.Unmarshal(raw, &criteria) != nil || len(criteria) == 0 {
+		return false
+	}
+	for _, c := range criteria {
+		if _, graded := c["grade"]; c["status"] != "met" && !graded {
 			return false
 		}
 	}

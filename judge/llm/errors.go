@@ -32,6 +32,7 @@ const (
 	ClassTruncated    Class = "truncated"
 	ClassAmbiguous    Class = "ambiguous_verdict"
 	ClassInconsistent Class = "inconsistent_verdict"
+	ClassIncomplete   Class = "incomplete_verdict" // a criterion was left out, or answered in another form
 
 	ClassBreakerOpen Class = "breaker_open" // not asked: the endpoint has failed too many times
 	ClassNotBefore   Class = "not_before"   // not asked: the endpoint asked for a pause
@@ -60,6 +61,9 @@ type Traits struct {
 	// it with many or slow questions. Nothing is decided; a retry may help.
 	Busy bool
 }
+
+// ErrIncomplete marks the error of a Request.Check that found a criterion without an answer in the right form.
+var ErrIncomplete = errors.New("incomplete")
 
 // Error is a failure to get an answer.
 type Error struct {
@@ -138,6 +142,7 @@ var defaultAdvice = map[Class]string{
 	ClassTruncated:    "let the model think less (LLM_JUDGE_THINKING_MODE=off), or set how much it thinks (low), which allows answers 8 times as long; if it repeats itself, use a larger model",
 	ClassAmbiguous:    "use a larger model: this one answers more than it is asked",
 	ClassInconsistent: "use a larger model: this one's answers are unclear",
+	ClassIncomplete:   "use another form of its answers (--llm-structured), or a larger model",
 }
 
 // IsBusy reports whether nothing can be decided now but a later retry may help: requests of this caller or of
@@ -213,6 +218,7 @@ var traits = map[Class]Traits{
 	ClassTruncated:    unusableTraits,
 	ClassAmbiguous:    unusableTraits,
 	ClassInconsistent: unusableTraits,
+	ClassIncomplete:   unusableTraits,
 
 	ClassBreakerOpen: blockedTraits,
 	ClassNotBefore:   blockedTraits,

@@ -50,11 +50,10 @@ type Request struct {
 	// Dialogue, if not empty, is answered in plain text in Reply.Text. Nothing is judged, and System, User,
 	// Shape, Schema, Nonce and Check are ignored.
 	Dialogue []Message
-	// Shape describes the answer in words, with the schema and an example. It is appended to System only if
-	// the endpoint does not enforce Schema.
+	// Shape is appended to System only if the endpoint does not enforce Schema.
 	Shape string
-	// Schema is the JSON Schema of the answer, in the subset that every enforcing provider accepts: all
-	// properties required, no additional ones, no bounds. The order of its keys is preserved in requests.
+	// Schema is the JSON Schema of the answer, in the subset that enforcing providers accept: all properties
+	// required, no additional ones. The order of its keys is preserved in requests.
 	Schema json.RawMessage
 	// Nonce must be repeated in the answer if nothing else ties the answer to the question (RungJSONObject and
 	// RungPrompt). "" means none.
@@ -65,7 +64,8 @@ type Request struct {
 	// the question.
 	Complaint string
 	// Check, if not nil, returns the problem of a well-formed answer, in words for the model. The question is
-	// then asked once more; if Check fails again, the error is ClassInconsistent.
+	// then asked once more; if Check fails again, the error is ClassInconsistent, or ClassIncomplete if it wraps
+	// ErrIncomplete.
 	Check func(Answer) error
 	// Key identifies the question for the cache and for sharing one call between callers; "" disables both.
 	// Questions with the same Key must be identical except for Nonce and random markers.
@@ -89,6 +89,8 @@ type Answer struct {
 	Approved   bool        `json:"approved"`
 	Confidence float64     `json:"confidence"`
 	Criteria   []Criterion `json:"criteria,omitempty"`
+	// Keyed is true if each criterion is answered under its id. Approved is then false unless all are met or graded.
+	Keyed bool `json:"keyed,omitempty"`
 	// NoCriteria is true if the answer has no "criteria" member and so judges the move as a whole, as
 	// judges of the Generic DFA server do.
 	NoCriteria bool `json:"noCriteria,omitempty"`
@@ -106,8 +108,9 @@ type Criterion struct {
 	Evidence string `json:"evidence,omitempty"`
 	// Why is the model's explanation in one sentence, or "" if it was not asked for.
 	Why string `json:"why,omitempty"`
-	// Status is met, not_met or cannot_assess.
+	// Status is met, not_met or cannot_assess; or graded, and Grade is 0..99.
 	Status string `json:"status"`
+	Grade  int    `json:"grade,omitempty"`
 }
 
 // The statuses of a criterion. Any other status is read as StatusCannotAssess.
@@ -115,6 +118,7 @@ const (
 	StatusMet          = "met"
 	StatusNotMet       = "not_met"
 	StatusCannotAssess = "cannot_assess"
+	StatusGraded       = "graded"
 
 	// WordContradicted and WordNotShown are other words for StatusNotMet and StatusCannotAssess that models
 	// do not confuse.

@@ -2,6 +2,7 @@ package llm
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -185,8 +186,12 @@ func checkReply(reply Reply, err error) func(Request) (Reply, error) {
 			return reply, err
 		}
 		if wrong := req.Check(reply.Answer); wrong != nil {
+			class := ClassInconsistent
+			if errors.Is(wrong, ErrIncomplete) {
+				class = ClassIncomplete
+			}
 			return Reply{}, &Error{
-				Class: ClassInconsistent, Message: quoteForeign(wrong.Error()), Model: reply.Model, Endpoint: reply.Endpoint,
+				Class: class, Message: quoteForeign(wrong.Error()), Model: reply.Model, Endpoint: reply.Endpoint,
 				Breaker: reply.Breaker, Calls: reply.Calls, Usage: reply.Usage,
 			}
 		}
@@ -206,6 +211,8 @@ func complaintOf(fail *Error) string {
 		b.WriteString(": it held more than one verdict.")
 	case ClassInconsistent:
 		b.WriteString(": it contradicts itself. approved must be true if and only if every criterion is met, and violations must be empty then; each criterion is answered once, and confidence is a number from 0 to 1.")
+	case ClassIncomplete:
+		b.WriteString(": its criteria are not exactly those that were asked. Answer each of them once, under its own id, with the members and values of the form.")
 	default:
 		b.WriteString(": it was not in the form that was asked for.")
 	}

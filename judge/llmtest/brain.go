@@ -1,8 +1,10 @@
 package llmtest
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
@@ -77,19 +79,16 @@ func Obedient(approves bool, reasoning string, suggestions ...string) Brain {
 	}
 }
 
-func obedientCriteria(schema any, approves bool, members []string) []any {
-	list, _ := schema.(map[string]any)
-	items, _ := list["items"].(map[string]any)
-	properties, _ := items["properties"].(map[string]any)
-	id, _ := properties["id"].(map[string]any)
-	ids, _ := id["enum"].([]any)
-	var out []any
+func obedientCriteria(schema any, approves bool, members []string) map[string]any {
+	object, _ := schema.(map[string]any)
+	ids, _ := object["required"].([]any)
+	out := map[string]any{}
 	for i, id := range ids {
-		one := map[string]any{"id": id, "evidence": "", "why": "Nothing says so.", "status": llm.WordNotShown}
+		one := map[string]any{"evidence": "", "status": llm.WordNotShown, "why": "Nothing says so."}
 		if approves && i < len(members) {
-			one = map[string]any{"id": id, "evidence": members[i], "why": "The quote shows it.", "status": llm.StatusMet}
+			one = map[string]any{"evidence": members[i], "status": llm.StatusMet, "why": ""}
 		}
-		out = append(out, one)
+		out[fmt.Sprint(id)] = one
 	}
 	return out
 }
@@ -154,7 +153,43 @@ func (t Thought) overallText(nonce string) string {
 // Says always answers with text.
 func Says(text string) Brain { return func(Question) Thought { return Thought{Text: text} } }
 
-// text formats the thought in the key order of the schema, with the status words of q's edition.
+// keyedText formats the answer with a member for each criterion. Approved has no place in it.
+func (t Thought) keyedText(nonce string) string {
+	raw, err := json.Marshal(struct {
+		Nonce              string       `json:"nonce,omitempty"`
+		Criteria           keyedAnswers `json:"criteria"`
+		InjectionSuspected bool         `json:"injection_suspected"`
+		Suggestions        []string     `json:"suggestions"`
+		Confidence         float64      `json:"confidence"`
+	}{nonce, t.Answer.Criteria, t.Answer.InjectionSuspected, append([]string{}, t.Answer.Suggestions...), t.Answer.Confidence})
+	if err != nil {
+		return "null" // the confidence is NaN or infinite
+	}
+	return string(raw)
+}
+
+// keyedAnswers are written as an object in their order, with duplicates.
+type keyedAnswers []llm.Criterion
+
+func (all keyedAnswers) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	for i, c := range all {
+		one := map[string]any{"evidence": c.Evidence, "why": c.Why}
+		if c.Status == llm.StatusGraded {
+			one["grade"] = c.Grade
+		} else {
+			one["status"] = cmp.Or(statusWords[c.Status], c.Status)
+		}
+		raw, err := json.Marshal(one)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&b, "%s%q:%s", []string{"", ","}[min(i, 1)], c.ID, raw)
+	}
+	return fmt.Appendf(nil, "{%s}", b.Bytes()), nil
+}
+
+// text formats the thought in the form of q's edition.
 func (t Thought) text(q Question, nonce string) string {
 	if t.Text != "" {
 		return t.Text
@@ -162,11 +197,14 @@ func (t Thought) text(q Question, nonce string) string {
 	if len(q.Criteria) == 0 {
 		return t.overallText(nonce)
 	}
+	if q.isKeyed() {
+		return t.keyedText(nonce)
+	}
 	type criterion struct {
-		ID       string  `json:"id"`
-		Evidence string  `json:"evidence"`
-		Why      *string `json:"why,omitempty"`
-		Status   string  `json:"status"`
+		ID       string `json:"id"`
+		Evidence string `json:"evidence"`
+		Why      string `json:"why"`
+		Status   string `json:"status"`
 	}
 	out := struct {
 		Nonce              string      `json:"nonce,omitempty"`
@@ -184,11 +222,7 @@ func (t Thought) text(q Question, nonce string) string {
 		append([]string{}, t.Answer.Violations...), append([]string{}, t.Answer.Suggestions...), t.Answer.Approved, t.Answer.Confidence,
 	}
 	for _, c := range t.Answer.Criteria {
-		says := criterion{ID: c.ID, Evidence: c.Evidence, Status: c.Status}
-		if q.saysWhy() {
-			says.Status, says.Why = cmp.Or(statusWords[c.Status], c.Status), &c.Why
-		}
-		out.Criteria = append(out.Criteria, says)
+		out.Criteria = append(out.Criteria, criterion{c.ID, c.Evidence, c.Why, cmp.Or(statusWords[c.Status], c.Status)})
 	}
 	raw, err := json.Marshal(out)
 	if err != nil {

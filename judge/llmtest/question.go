@@ -79,8 +79,8 @@ func parseQuestion(n int, path string, body []byte) Question {
 	return q
 }
 
-// saysWhy reports whether the model must explain each status before giving it.
-func (q Question) saysWhy() bool { return strings.Contains(q.System, llm.WordNotShown) }
+// isKeyed reports whether each criterion is to be answered under its id.
+func (q Question) isKeyed() bool { return strings.Contains(q.System, `{"criteria": {"c1": {`) }
 
 func (q Question) has(member string) bool { _, ok := q.Raw[member]; return ok }
 

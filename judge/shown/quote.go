@@ -74,6 +74,24 @@ func (ds Documents) Contains(evidence string) (found bool, why string) {
 	return false, "the quote is not in what the model was shown"
 }
 
+// FindRun returns the longest run of at least n words within a text that one value contains verbatim, "" if there is
+// none. A model may write its own words around a quote.
+func (ds Documents) FindRun(text string, n int) string {
+	words, values, longest := strings.Fields(trimLongQuote(collapseSpace(text))), ds.values(), ""
+	for i := range words {
+		for j := i + n; j <= len(words); j++ {
+			run := strings.TrimFunc(strings.Join(words[i:j], " "), func(r rune) bool { return unicode.IsPunct(r) || unicode.IsSymbol(r) })
+			if !containsPieces(values, []string{run}) {
+				break
+			}
+			if len(run) > len(longest) {
+				longest = run
+			}
+		}
+	}
+	return longest
+}
+
 // FindWhole returns the paths of the values that a quote equals as a whole, with or without their keys,
 // as JSON pointers that begin with the name of a document.
 func (ds Documents) FindWhole(quote string) (paths []string) {

@@ -182,6 +182,28 @@ func TestContain(t *testing.T) {
 	}
 }
 
+// A model may write its own words around a quote. Fewer words than asked, words of several values, and words in
+// another order are no quote.
+func TestFindRun(t *testing.T) {
+	t.Parallel()
+	ds := shownOf(t, `{}`, `{"comments":"Read sections 1 to 4; every figure in table 2 was compared.","by":"Ann Lee of the review board"}`)
+	for text, want := range map[string]string{
+		`The agent says "every figure in table 2", which names it`:   "every figure in table 2",
+		"It says every figure in table 9 was compared":               "every figure in table",
+		"comments (Read sections 1 to 4) and figures":                "Read sections 1 to 4",
+		"Ann Lee read every figure in the table":                     "",
+		"compared was 2 table in figure every":                       "",
+		"it read sections 1 to":                                      "",
+		"Read sections 1 to and then every figure in table 2 was ok": "every figure in table 2 was",
+		strings.Repeat("figure in table 2 ", 400):                    "figure in table 2",
+		"": "",
+	} {
+		if got := ds.FindRun(text, 4); got != want {
+			t.Errorf("%.60q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 // The documents are between markers that no document can imitate, and equal the case except for
 // removed parts.
 func TestDocumentsAreShownWhole(t *testing.T) {

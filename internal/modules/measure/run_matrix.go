@@ -22,9 +22,12 @@ func (c *runCommand) cells() ([]Cell, error) {
 		editions = nil
 	}
 	for _, name := range c.Prompts {
-		id, err := prompts.Find(name)
+		id, err := prompts.Find(name, prompts.RecordedIDs())
 		if err != nil {
 			return nil, term.UsageErrorf("", "--prompt: %w", err)
+		}
+		if id != prompts.IDs()[0] && c.Mode == cli.ModeLive {
+			return nil, term.UsageErrorf("use it with a cassette only, to compare recorded answers", "--prompt %s: gates no longer ask with this edition", name)
 		}
 		if slices.Contains(editions, id) {
 			return nil, term.UsageErrorf("", "--prompt names %s twice", id)

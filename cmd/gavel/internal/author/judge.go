@@ -18,7 +18,6 @@ import (
 	"github.com/gavel-mcp/gavel/internal/term"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
-	"github.com/gavel-mcp/gavel/prompts"
 )
 
 // Operations maps the words of each command that performs one operation to that operation.
@@ -42,7 +41,6 @@ type judgeShowCmd struct {
 	Context  string `name:"context" default:"{}" placeholder:"JSON" help:"The instance's context, or @FILE."`
 	Evidence string `name:"evidence" default:"{}" placeholder:"JSON" help:"The evidence by name, or @FILE. Nothing is fetched."`
 	Target   string `name:"target" placeholder:"STATE" help:"For an action with routes: the route to show. Default: the first."`
-	Prompt   string `name:"prompt" placeholder:"ID" help:"Show this prompt edition, such as v1. Default: the definition's, else the newest."`
 	JSON     bool   `name:"json" help:"Print the prompt as JSON."`
 }
 
@@ -77,11 +75,6 @@ func (c *judgeShowCmd) Run(_ context.Context, con *cli.Console) error {
 	if c.Target != "" {
 		if err := chooseTarget(&question, c.Target); err != nil {
 			return err
-		}
-	}
-	if c.Prompt != "" {
-		if question.Rubric.Prompt, err = prompts.Find(c.Prompt); err != nil {
-			return term.UsageErrorf("", "--prompt: %w", err)
 		}
 	}
 	prompt, err := judge.Show(question)

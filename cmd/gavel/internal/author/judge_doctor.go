@@ -137,7 +137,7 @@ func (c *judgeDoctorCmd) examine(ctx context.Context, cfg llm.Config, m llm.Mode
 		return Diagnosis{}, term.UsageErrorf("", "%s cannot be set up: %w", m.Name, err)
 	}
 	defer client.Close()
-	layer, err := judge.NewModel(judge.ModelConfig{Completer: client, RefusalLimit: -1, Prompt: c.Edition, Stable: cfg.Doer != nil, Untimed: cfg.Doer != nil})
+	layer, err := judge.NewModel(judge.ModelConfig{Completer: client, RefusalLimit: -1, Stable: cfg.Doer != nil, Untimed: cfg.Doer != nil})
 	if err != nil {
 		return Diagnosis{}, err
 	}
