@@ -30,6 +30,7 @@ const (
 	RightConfigure  Right = "configure the judge of"
 	RightClear      Right = "clear refusals of"
 	RightResolve    Right = "resolve a review of"
+	RightLabel      Right = "read the labels of"
 	RightImport     Right = "import"
 	RightExport     Right = "export"
 	RightAnchor     Right = "anchor"
@@ -58,6 +59,7 @@ var allowed = map[Right][]Role{
 	RightConfigure:  {RoleAgent, RoleOperator},
 	RightClear:      {RoleOperator},
 	RightResolve:    {RoleReviewer, RoleOperator},
+	RightLabel:      {RoleReviewer, RoleOperator, RoleAuditor},
 	RightImport:     {RoleOperator},
 	RightExport:     {RoleOperator, RoleAuditor},
 	RightAnchor:     {RoleOperator},

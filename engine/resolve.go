@@ -167,26 +167,33 @@ func missingOutput(row store.Review) *Error {
 
 // mayResolve rejects principals that are involved in the move that the review is about.
 func mayResolve(r reviewCase) error {
-	p, asked := r.by, r.opening
+	asked := r.opening
+	if r.req.Channel == record.ChannelClient && asked.Decision.Rubric.Risk == judge.RiskHigh {
+		return &Error{Code: CodeForbidden, Message: fmt.Sprintf("%q is high-risk and cannot be decided through the agent's own client.", asked.Action), Hint: "Use the command line, or a reviewer's own client."}
+	}
+	return CheckUninvolved(r.by, r.Instance, r.def, asked)
+}
+
+// CheckUninvolved returns an error if a principal asked for a move itself, owns the instance, or performed an action
+// that excludes it from deciding the move (notBy).
+func CheckUninvolved(p Principal, inst record.Instance, def *workflow.Definition, asked record.Event) error {
 	forbidden := func(message string) error {
 		return &Error{Code: CodeForbidden, Message: message, Hint: "Leave it to another reviewer."}
 	}
 	var t *workflow.Transition
-	if s := r.def.States[asked.From]; s != nil {
+	if s := def.States[asked.From]; s != nil {
 		t = s.Transitions[asked.Action]
 	}
 	switch {
 	case p.ID == asked.Principal:
 		return forbidden("You asked for this move yourself.")
-	case p.ID == r.Owner:
+	case p.ID == inst.Owner:
 		return forbidden("You own this instance.")
-	case r.req.Channel == record.ChannelClient && asked.Decision.Rubric.Risk == judge.RiskHigh:
-		return &Error{Code: CodeForbidden, Message: fmt.Sprintf("%q is high-risk and cannot be decided through the agent's own client.", asked.Action), Hint: "Use the command line, or a reviewer's own client."}
 	case t == nil:
 		return nil // the layers report that the action no longer exists
 	}
 	for _, before := range t.NotBy {
-		switch performed := r.Facts.Performed[before]; {
+		switch performed := inst.Facts.Performed[before]; {
 		case slices.Contains(performed, p.ID):
 			return forbidden(fmt.Sprintf("You performed %q on this instance; a caller that did may not decide %q.", before, asked.Action))
 		case slices.Contains(performed, p.Alias):

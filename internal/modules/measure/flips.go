@@ -46,7 +46,7 @@ type flips struct {
 	// were not reached in time.
 	Found, Compared, Unread int
 	Flipped                 []flip
-	Left                    []leftOut
+	Left                    []LeftOut
 }
 
 // flip is a decision that would now come out differently.
@@ -55,12 +55,6 @@ type flip struct {
 	Now judge.Outcome
 	By  judge.LayerName
 	Why string
-}
-
-// leftOut counts decisions that were not compared, by reason.
-type leftOut struct {
-	Count int
-	Why   string
 }
 
 // isJudgedMove reports whether a decision was about a move, and not made by a person.
@@ -124,9 +118,7 @@ func (m *measured) compare(ctx context.Context, v module.Visit, view engine.Defi
 		out.Flipped = append(out.Flipped, c.flipped...)
 		c.compared, c.flipped = 0, nil
 	}
-	for _, why := range slices.Sorted(maps.Keys(c.left)) {
-		out.Left = append(out.Left, leftOut{c.left[why], why})
-	}
+	out.Left = countLeft(c.left)
 	return out, nil
 }
 
@@ -258,30 +250,21 @@ func (m *recordedModel) Weigh(_ context.Context, c judge.Case) (judge.Opinion, e
 	return judge.Opinion{Layer: judge.LayerModel, Outcome: judge.Escalate, Trouble: judge.TroubleNotConfigured, Reasoning: "The model was not asked."}, nil
 }
 
-// readCases returns the decisions of an instance as golden cases, by their ids, and why others are none. Values that
-// the instance's present definition marks as sensitive are masked too.
+// readCases returns the decisions of an instance as golden cases, by their ids, and why others are none.
 func (m *measured) readCases(ctx context.Context, instance string) (map[string]eval.Case, map[string]int, error) {
-	inst, err := m.system.Store.Load(ctx, instance)
-	if err != nil {
-		return nil, nil, engine.StoreError("read the instance", err)
-	}
-	stored, err := m.system.Store.Definition(ctx, inst.Workflow, inst.Version)
-	if err != nil {
-		return nil, nil, engine.StoreError("read the definition", err)
-	}
-	present, err := workflow.Parse(stored.Name, stored.Document)
-	if err != nil {
-		return nil, nil, engine.InternalError("read the definition", err)
-	}
-	h := historyReader{ctx: ctx, from: m.system.Store, split: "dev", definitions: map[string]*workflow.Definition{}, left: map[string]int{}}
+	h := newHistoryReader(ctx, m.system.Store, operation.Call{})
+	h.split = eval.Dev
 	cases := map[string]eval.Case{}
-	err = h.read(inst, func(one eval.Case) (err error) {
-		if one.Data, err = present.Mask(one.Data, nil); err == nil {
-			one.Context, err = present.Mask(one.Context, nil)
-		}
-		cases[one.ID] = one
-		return err
-	})
+	inst, err := m.system.Store.Load(ctx, instance)
+	if err == nil {
+		err = h.read(inst, func(m judgedMove) error {
+			one, why, err := h.buildCase(m)
+			if h.leave(why); why == "" {
+				cases[one.ID] = one
+			}
+			return err
+		})
+	}
 	if err != nil {
 		return nil, nil, engine.StoreError("read the history", err)
 	}

@@ -223,6 +223,16 @@ var labelOutcomes = map[string]judge.Outcome{
 
 var criterionWord = regexp.MustCompile(`^c([0-9]{1,3})$`)
 
+// parseCriterion returns the id of a criterion that a person wrote, and its number; "" if the word is none.
+func parseCriterion(word string) (id string, n int) {
+	id = strings.ToLower(strings.TrimRight(word, ",;:."))
+	if m := criterionWord.FindStringSubmatch(id); m != nil {
+		n, _ = strconv.Atoi(m[1]) // at most three digits
+		return id, n
+	}
+	return "", 0
+}
+
 // parseLabel parses a person's label of the current case.
 func (s *labelSession) parseLabel(line string) (answer label.Labelling, problem string) {
 	c := s.cases[s.at]
@@ -235,14 +245,12 @@ func (s *labelSession) parseLabel(line string) (answer label.Labelling, problem 
 	criteria := c.criteria
 	status := map[judge.Outcome]string{judge.Reject: "not_met", judge.Escalate: "cannot_assess"}[outcome]
 	for words = words[1:]; len(words) > 0; words = words[1:] {
-		id := strings.ToLower(strings.TrimSuffix(words[0], ","))
-		m := criterionWord.FindStringSubmatch(id)
-		if m == nil {
+		id, n := parseCriterion(words[0])
+		if id == "" {
 			break
 		}
-		n, err := strconv.Atoi(m[1])
 		switch {
-		case err != nil || n < 1 || n > len(criteria):
+		case n < 1 || n > len(criteria):
 			return answer, fmt.Sprintf("there is no criterion %s; the case has %d", id, len(criteria))
 		case outcome == judge.Approve:
 			return answer, "an approval meets every criterion; leave " + id + " out"
@@ -312,7 +320,8 @@ func describeLabel(l label.Labelling) string {
 	return text
 }
 
-// readUnlabelled reads all cases; labels may be absent.
+// readUnlabelled reads all questions; labels may be absent. Equal ones count once, such as those on which persons
+// disagreed.
 func readUnlabelled(ctx context.Context, paths []string) ([]eval.Golden, error) {
 	files, err := GoldenFiles(paths)
 	if err != nil {
@@ -329,11 +338,14 @@ func readUnlabelled(ctx context.Context, paths []string) ([]eval.Golden, error) 
 			if err := cmp.Or(ctx.Err(), err); err != nil {
 				return nil, term.UsageErrorf("", "%w", err)
 			}
+			content := eval.ContentOf(g.Case)
 			if seen[g.ID] {
 				return nil, term.UsageErrorf("give every case a unique id", "%s:%d: duplicate case %q", file, g.Line, g.ID)
 			}
-			seen[g.ID] = true
-			out = append(out, g)
+			if !seen[content] { // a question is asked once
+				out = append(out, g)
+			}
+			seen[g.ID], seen[content] = true, true
 		}
 	}
 	if len(out) == 0 {

@@ -52,16 +52,19 @@ func (m *measured) connect(s module.System) error {
 
 func extend(module.Setup) *module.Extension {
 	m := &measured{}
-	return &module.Extension{Provides: m, Connect: m.connect, Pages: []module.Page{
+	labelled := map[string]func(context.Context, module.Visit) (module.File, error){"labels.jsonl": m.writeLabelled}
+	return &module.Extension{Provides: m, Connect: m.connect, Services: map[string]any{LabelService: LabelReader(m.readLabels)}, Pages: []module.Page{
 		{
 			Path: "judge", Title: "Judge", Place: module.InMenu, Order: 60, Needs: engine.RightRead,
 			Templates: judgeTemplates, Regions: []string{"judge", "judgements", "calibrations"},
-			Load: func(ctx context.Context, v module.Visit) (any, error) { return m.loadJudge(ctx, v) },
+			Load:  func(ctx context.Context, v module.Visit) (any, error) { return m.loadJudge(ctx, v) },
+			Files: labelled,
 		},
 		{
 			Path: "definitions/{name}/flips", Title: "What would flip", Place: module.InDefinition, Order: 10, Needs: engine.RightRead,
 			Templates: judgeTemplates, Regions: []string{"flips"},
-			Load: func(ctx context.Context, v module.Visit) (any, error) { return m.loadFlips(ctx, v) },
+			Load:  func(ctx context.Context, v module.Visit) (any, error) { return m.loadFlips(ctx, v) },
+			Files: labelled,
 		},
 		{
 			Path: "instances/{id}/decisions/{seq}/golden", Title: "Golden case", Place: module.InDecision, Order: 90, Needs: engine.RightRead,

@@ -49,7 +49,10 @@ func openPages(t *testing.T) pages {
 	t.Helper()
 	p := pages{t: t, model: &askedModel{}}
 	var err error
-	p.System, err = gavel.Open(t.Context(), gavel.Config{Model: func(judge.Memory) (judge.Layer, error) { return p.model, nil }})
+	p.System, err = gavel.Open(t.Context(), gavel.Config{
+		Model:     func(judge.Memory) (judge.Layer, error) { return p.model, nil },
+		Configure: func(c *engine.Config) { c.ClientReviews = true },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +88,12 @@ func (p pages) start(doc string) string {
 
 func (p pages) advance(id, action, data string) engine.AdvanceResult {
 	p.t.Helper()
-	r, err := p.Engine.Advance(p.t.Context(), agentAda, engine.AdvanceRequest{ID: id, Action: action, Data: document.ReadTrusted([]byte(data))})
+	return p.as(agentAda, id, action, data)
+}
+
+func (p pages) as(who engine.Principal, id, action, data string) engine.AdvanceResult {
+	p.t.Helper()
+	r, err := p.Engine.Advance(p.t.Context(), who, engine.AdvanceRequest{ID: id, Action: action, Data: document.ReadTrusted([]byte(data))})
 	if err != nil {
 		p.t.Fatal(err)
 	}

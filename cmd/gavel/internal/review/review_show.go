@@ -168,7 +168,7 @@ func (p reviewPage) criteria() {
 		p.votes(op.Model.Votes)
 		p.title("criteria, as the model " + op.Model.Model + " judged them")
 		for _, c := range op.Model.Criteria {
-			p.out.Printf("%s\n", p.out.Bold(c.Status))
+			p.out.Printf("%s\n", p.out.Bold(c.ID+" "+c.Status))
 			p.quote(c.Text)
 			if c.Evidence != "" {
 				p.printText("quoted, "+basisOf(c.Basis), c.Evidence)
@@ -181,8 +181,8 @@ func (p reviewPage) criteria() {
 		return
 	}
 	p.title("criteria; no model has judged them")
-	for _, c := range p.Criteria {
-		p.quote("- " + c)
+	for i, c := range p.Criteria {
+		p.quote(fmt.Sprintf("c%d %s", i+1, c))
 	}
 }
 

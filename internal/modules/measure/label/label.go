@@ -158,7 +158,7 @@ func (a Agreement) Figures() [][]string {
 
 // Merge returns a case with the label that two people agree on, or else the label of a third person who settled it. ok
 // is false if there is neither. If the two agree, Criteria holds the criteria that both labelled the same. A case
-// without a split gets one by its group: 30 % of groups dev, 30 % cal, 40 % test.
+// without a split gets that of its group.
 func Merge(c eval.Case, a, b, settled Labels) (merged eval.Case, ok bool) {
 	first, isFirst, _ := a.LabelOf(c)
 	second, isSecond, _ := b.LabelOf(c)
@@ -183,7 +183,7 @@ func Merge(c eval.Case, a, b, settled Labels) (merged eval.Case, ok bool) {
 	default:
 		return eval.Case{}, false
 	}
-	c.Split = cmp.Or(c.Split, splitOf(c.GroupKey()))
+	c.Split = cmp.Or(c.Split, SplitOf(c.GroupKey()))
 	return c, true
 }
 
@@ -195,7 +195,8 @@ func keepViolations(c eval.Case, outcome judge.Outcome) []string {
 	return nil
 }
 
-func splitOf(group string) eval.Split {
+// SplitOf returns the split of a group: 30 % of groups are dev, 30 % cal and 40 % test.
+func SplitOf(group string) eval.Split {
 	sum := sha256.Sum256([]byte(group))
 	switch at := float64(binary.BigEndian.Uint32(sum[:])) / (1 << 32); {
 	case at < 0.3:

@@ -36,7 +36,7 @@ func TestSplitOf(t *testing.T) {
 	const n = 10_000
 	got := map[eval.Split]float64{}
 	for i := range n {
-		got[splitOf(fmt.Sprint("group ", i))] += 1.0 / n
+		got[SplitOf(fmt.Sprint("group ", i))] += 1.0 / n
 	}
 	for split, want := range map[eval.Split]float64{eval.Dev: 0.3, eval.Cal: 0.3, eval.Test: 0.4} {
 		if math.Abs(got[split]-want) > 0.015 {
