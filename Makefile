@@ -17,7 +17,7 @@ PEERS    ?= ../shared/peers
 JUDGES   ?= ../shared/data
 TAU2     ?= ../tau2-bench
 PEERS_ROUNDS ?= 7
-CASES    ?= 60
+CASES    ?= 10
 
 .PHONY: help
 help: ## Print this list
@@ -159,8 +159,8 @@ eval: ## Measure the judge of the golden set from recorded answers (authored one
 	@$(GO) run ./cmd/gavel eval run --llm-base-url http://localhost --llm-model authored --llm-structured json_schema --cassette testdata/golden/authored.cassette --gates testdata/golden/gates.yaml --max-errors 0 --remark 'The answers in the cassette were authored with the cases: they are evidence about the machinery, not about any judge.' testdata/golden
 
 .PHONY: real-model
-real-model: build ## Have a real model of 135 million parameters judge about CASES=20 cases (builds llama.cpp once, minutes)
-	@[ -x .tmp/real-model/venv/bin/python ] || testdata/real-model/run.sh install
+real-model: build ## Have models of 0.5 and 1.5 billion parameters judge CASES=10 cases in every form (Node, npm, Python; 1.6 GB once; GPU=auto)
+	@testdata/real-model/run.sh installed || testdata/real-model/run.sh install
 	@testdata/real-model/run.sh all $(CASES)
 
 .PHONY: suite-telecom
