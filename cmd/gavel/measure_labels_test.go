@@ -126,6 +126,10 @@ func TestLabelsFromHistoryFeedTheMeasurements(t *testing.T) {
 			t.Errorf("eval agree says not %q:\n%s", want, agreed)
 		}
 	}
+	// These moves were judged without a model.
+	if alone := gavel(term.ExitBad, "judge", "agreement", "--store", store, "--json"); !strings.Contains(alone, `"why": "the model gave no opinion"`) || !strings.Contains(alone, `"count": 200`) {
+		t.Errorf("%s", alone)
+	}
 	if files, err := filepath.Glob(filepath.Join(dir, "labels", "*")); err != nil || len(files) != 2 || !slices.ContainsFunc(files, func(f string) bool { return filepath.Base(f) == "ann.labels" }) {
 		t.Errorf("%v, %v", files, err)
 	}

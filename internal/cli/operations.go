@@ -98,7 +98,7 @@ func AdaptResult[Res, T any](f func(Res) T) func(any) T {
 func BindOperations(node reflect.Value, path string) {
 	for i := range node.NumField() {
 		field := node.Type().Field(i)
-		if field.Type == reflect.TypeFor[kong.Plugins]() {
+		if field.Type == reflect.TypeFor[ModuleCommands]() {
 			node.Field(i).Set(reflect.ValueOf(moduleCommands(path)))
 			continue
 		}
@@ -110,8 +110,11 @@ func BindOperations(node reflect.Value, path string) {
 	}
 }
 
+// ModuleCommands is embedded in a command to which modules add commands.
+type ModuleCommands = kong.Plugins
+
 // moduleCommands returns the commands of modules below a command.
-func moduleCommands(parent string) (all kong.Plugins) {
+func moduleCommands(parent string) (all ModuleCommands) {
 	for _, c := range module.Commands(parent) {
 		command := reflect.ValueOf(NewModuleCommand(c, parent+" "+c.Name)).Elem()
 		holder := reflect.New(reflect.StructOf([]reflect.StructField{commandField(c, command.Type())}))

@@ -39,6 +39,7 @@ func init() {
 			{Parent: "eval", Name: "label", Help: "Label cases, one at a time.", New: func() any { return &labelCommand{} }},
 			{Parent: "eval", Name: "agree", Help: "Measure how far two people agree, and merge their labels.", New: func() any { return &agreeCommand{} }},
 			{Parent: "eval", Name: "import", Help: "Convert tables and promptfoo tests to golden cases."},
+			{Parent: "judge", Name: "agreement", Help: "Compare the model with persons who decided the same moves.", New: func() any { return &agreementCommand{} }},
 			{Parent: "eval import", Name: "history", Help: "Turn recorded decisions into golden cases.", New: func() any { return &historyCommand{} }},
 			{Parent: "eval import", Name: "csv", Help: "Turn a table into golden cases.", New: func() any { return &csvCommand{} }},
 			{Parent: "eval import", Name: "promptfoo", Help: "Turn tests of promptfoo into golden cases.", New: func() any { return &promptfooCommand{} }},

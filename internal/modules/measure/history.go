@@ -268,16 +268,6 @@ func (h *historyReader) readPage(q store.DecisionQuery, cursor string, limit int
 				return nil
 			}
 			delete(rest, m.asked.Review.ID)
-			if len(m.asked.Decision.Evidence) == 0 {
-				return take(m)
-			}
-			// The review has the whole evidence, as the reader may see it.
-			view, err := operation.Review.Do(h.ctx, h.call, operation.IDRequest{ID: m.asked.Review.ID})
-			if err != nil {
-				return err
-			}
-			decision := *m.asked.Decision
-			decision.Evidence, m.asked.Decision = view.Escalation.Evidence, &decision
 			return take(m)
 		}); err != nil {
 			return "", err
@@ -393,7 +383,7 @@ func (h *historyReader) buildCase(m judgedMove) (c eval.Case, why string, err er
 		Expect: eval.Expect{Outcome: ev.Decision.Outcome}, Label: eval.Label{Source: "synthetic", By: string(ev.Decision.DecidedBy)},
 	}
 	if m.ended != nil && h.findBias(m) == "" { // the better label
-		c.Expect = eval.Expect{Outcome: m.ended.Review.Resolution, Criteria: listDecided(ev.Decision.Rubric.Criteria, *m.ended.Review)}
+		c.Expect = eval.Expect{Outcome: m.ended.Review.Resolution, Criteria: listDecided(len(ev.Decision.Rubric.Criteria), *m.ended.Review)}
 		c.Label = eval.Label{Source: "human", By: m.ended.Review.By}
 	}
 	if h.ref != "" {

@@ -30,7 +30,7 @@ import (
 
 // listDecided returns the criteria whose status a person's decision implies, by id. An approval meets them all. A
 // rejection leaves them open, except for those that its reason begins with.
-func listDecided(criteria []string, said record.Review) map[string]string {
+func listDecided(criteria int, said record.Review) map[string]string {
 	out := map[string]string{}
 	if said.Resolution == judge.Approve {
 		for i := range criteria {
@@ -40,7 +40,7 @@ func listDecided(criteria []string, said record.Review) map[string]string {
 	}
 	for _, word := range strings.Fields(said.Reason) {
 		id, n := parseCriterion(word)
-		if n < 1 || n > len(criteria) {
+		if n < 1 || n > criteria {
 			break
 		}
 		out[id] = "not_met"
@@ -67,6 +67,15 @@ func newVotes() *votes { return &votes{of: map[string][]vote{}} }
 // add adds the decision of a person. The last one of each person counts.
 func (v *votes) add(h *historyReader, m judgedMove) error {
 	why := h.findBias(m)
+	if why == "" && len(m.asked.Decision.Evidence) > 0 {
+		// The review has the whole evidence, as the reader may see it.
+		view, err := operation.Review.Do(h.ctx, h.call, operation.IDRequest{ID: m.asked.Review.ID})
+		if err != nil {
+			return err
+		}
+		decision := *m.asked.Decision
+		decision.Evidence, m.asked.Decision = view.Escalation.Evidence, &decision
+	}
 	var one eval.Case
 	if why == "" {
 		var err error

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +17,7 @@ import (
 	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/label"
+	"github.com/gavel-mcp/gavel/internal/telemetry"
 	"github.com/gavel-mcp/gavel/judge"
 )
 
@@ -240,5 +243,58 @@ func TestLabelFilesAreNamedAfterPersons(t *testing.T) {
 	}
 	if err := writeLabels(folder, of); err == nil {
 		t.Error("labels were overwritten")
+	}
+}
+
+func TestTheModelIsComparedWithPersons(t *testing.T) {
+	p := openPages(t)
+	p.define(claimFlow)
+	decide := func(by engine.Principal, how judge.Outcome, amount int, why string) {
+		_, review := p.request(fmt.Sprintf(`{"amount":%d}`, amount))
+		p.resolve(by, review, how, why, "")
+	}
+	for range 3 {
+		decide(reviewerRob, judge.Approve, 1, "Fine.")
+	}
+	decide(reviewerAnn, judge.Reject, 1, "c2 no invoice.")
+	decide(reviewerAnn, judge.Approve, 9, "The loop guard was wrong.")
+	_, review := p.request(`{"amount":1}`)
+	p.resolve(engine.Principal{ID: "human_via_client:agent:ada", Role: engine.RoleReviewer}, review, judge.Reject, "No.", record.ChannelClient)
+
+	d, err := p.own.loadJudge(t.Context(), p.visit(auditorAnn, nil, ""))
+	if err != nil || d.Agreement == nil {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	a := d.Agreement
+	rate := func(r eval.Rate) string { return fmt.Sprintf("%d/%d", r.K, r.N) }
+	if got := fmt.Sprintln(rate(a.Compared), rate(a.Approved), rate(a.Rejected), a.Groups, a.Undecided); got != "3/5 3/4 0/1 5 0\n" {
+		t.Error(got)
+	}
+	var rows []string
+	for _, one := range slices.Concat(a.Models, a.Criteria, a.Persons) {
+		rows = append(rows, fmt.Sprintf("%s %s %d %d", one.Name, rate(one.Same), one.OverruledApprovals, one.OverruledRejections))
+	}
+	if want := []string{"stub 3/5 1 1", "An invoice is named. 3/4 1 0", "The amount is right. 3/3 0 0", "rev:ann 0/2 1 1", "rev:rob 3/3 0 0"}; !slices.Equal(rows, want) {
+		t.Errorf("%q", rows)
+	}
+	if a.Compared.Low != eval.NewRate(3, 5, 5, 0.95).Low || len(a.LeftOut) != 1 || a.LeftOut[0].Count != 1 {
+		t.Errorf("%+v", a)
+	}
+
+	// Decisions in one instance count as one draw.
+	one := counts{"a": {2, 3}, "b": {1, 1}}
+	if r := one.rate(); r.K != 3 || r.N != 4 || r.Draws != 1.6 {
+		t.Errorf("%+v", r)
+	}
+
+	scrape := httptest.NewRecorder()
+	telemetry.NewMetrics("v0", telemetry.Sources{Modules: p.own.writeMetrics}).Handler().ServeHTTP(scrape, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, want := range []string{`{model="approve",person="approve"} 3`, `{model="approve",person="reject"} 1`, `{model="reject",person="approve"} 1`, `{model="escalate",person="reject"} 0`} {
+		if !strings.Contains(scrape.Body.String(), "\ngavel_judge_reviewed"+want+"\n") {
+			t.Errorf("no %s in the metrics", want)
+		}
+	}
+	if d, err := p.own.loadJudge(t.Context(), p.visit(engine.Principal{ID: "rev:lim", Role: engine.RoleReviewer, Workflows: "other"}, nil, "")); err != nil || d.Agreement.Compared.N != 0 {
+		t.Errorf("a visitor limited to other workflows: %+v, %v", d.Agreement, err)
 	}
 }

@@ -39,6 +39,7 @@ type measured struct {
 	system  module.System
 	model   *cli.Model // nil for none
 	judged  recent[engine.Principal, judgements]
+	agreed  recent[engine.Principal, shownAgreement]
 	flipped recent[flipKey, flips]
 }
 
@@ -53,10 +54,10 @@ func (m *measured) connect(s module.System) error {
 func extend(module.Setup) *module.Extension {
 	m := &measured{}
 	labelled := map[string]func(context.Context, module.Visit) (module.File, error){"labels.jsonl": m.writeLabelled}
-	return &module.Extension{Provides: m, Connect: m.connect, Services: map[string]any{LabelService: LabelReader(m.readLabels)}, Pages: []module.Page{
+	return &module.Extension{Provides: m, Connect: m.connect, Metrics: m.writeMetrics, Services: map[string]any{LabelService: LabelReader(m.readLabels)}, Pages: []module.Page{
 		{
 			Path: "judge", Title: "Judge", Place: module.InMenu, Order: 60, Needs: engine.RightRead,
-			Templates: judgeTemplates, Regions: []string{"judge", "judgements", "calibrations"},
+			Templates: judgeTemplates, Regions: []string{"judge", "judgements", "agreement", "calibrations"},
 			Load:  func(ctx context.Context, v module.Visit) (any, error) { return m.loadJudge(ctx, v) },
 			Files: labelled,
 		},
@@ -107,6 +108,7 @@ type judgeData struct {
 	Models       []llm.ModelStats
 	Calibrations []calibrationRow
 	Judged       judgements
+	Agreement    *Agreement // nil if the visitor may not read it, or if it took too long
 }
 
 type calibrationRow struct {
@@ -149,6 +151,11 @@ func (m *measured) loadJudge(ctx context.Context, v module.Visit) (d judgeData, 
 		}
 	}
 	d.Judged, err = m.judged.get(v.Call.Caller.Principal, judgeAge, func() (judgements, error) { return countJudgements(ctx, v) })
+	if err == nil && engine.Authorize(v.Call.Caller.Principal, engine.RightLabel) == nil {
+		var a shownAgreement
+		a, err = m.loadAgreement(ctx, v.Call)
+		d.Agreement = a.Agreement
+	}
 	return d, err
 }
 

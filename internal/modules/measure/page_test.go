@@ -34,6 +34,14 @@ func (m *askedModel) Weigh(_ context.Context, c judge.Case) (judge.Opinion, erro
 	if !bytes.Contains(c.Data.Raw(), []byte(`"amount":1`)) {
 		o.Outcome, o.Reasoning = judge.Reject, "It is not met."
 	}
+	if bytes.Contains(c.Data.Raw(), []byte(`"amount":9`)) {
+		o.Outcome, o.Trouble = judge.Escalate, judge.TroubleLoopGuard
+		return o, nil
+	}
+	for i, text := range c.Rubric.Criteria {
+		status := map[judge.Outcome]string{judge.Approve: "met", judge.Reject: "not_met"}[o.Outcome]
+		o.Model.Criteria = append(o.Model.Criteria, judge.CriterionVerdict{ID: fmt.Sprintf("c%d", i+1), Text: text, Status: status})
+	}
 	return o, nil
 }
 

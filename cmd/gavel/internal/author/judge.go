@@ -31,6 +31,7 @@ type JudgeCommand struct {
 	Show   judgeShowCmd         `cmd:"" help:"Print the exact prompt that a move would be judged with."`
 	Decode judgeDecodeCmd       `cmd:"" help:"Read a recorded answer of an endpoint as the judge would."`
 	Clear  cli.OperationCommand `cmd:"" help:"Forget the refusals that the loop guard counts."`
+	cli.ModuleCommands
 }
 
 type judgeShowCmd struct {
