@@ -171,10 +171,13 @@ suite-telecom: build ## Judge every write of tau2-bench's telecom agent, and wal
 	@./gavel test .tmp/telecom/out/*.test.json | grep -vE '^  pass'
 	@cp testdata/workflows/telecom.yaml .tmp/telecom/out && ./gavel eval run --structural .tmp/telecom/out/writes.jsonl | grep -E '^(cases|false-|  slice|  tag: [a-z_]+  )'
 
+INJECTION := .tmp/injection-0.1.0-0.6.0
+$(INJECTION):
+	@python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --target $@ agent-injection-bench==0.1.0 bastioncorpus==0.6.0
+
 .PHONY: suite-injection
-suite-injection: ## Run agent-injection-bench and bastioncorpus past a model that believes everything (Python)
-	@python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --upgrade --target .tmp/injection agent-injection-bench==0.1.0 bastioncorpus==0.6.0
-	@$(GO) test -count 1 -v -run 'TestPublicInjections$$' ./judge -injection.public '$(CURDIR)/.tmp/injection' | grep -E '^(\||---|ok|FAIL)'
+suite-injection: $(INJECTION) ## Run agent-injection-bench and bastioncorpus past a model that believes everything (Python)
+	@$(GO) test -count 1 -v -run 'TestPublicInjections$$' ./judge -injection.public '$(CURDIR)/$(INJECTION)' | grep -E '^( *\||---|ok|FAIL)|stale'
 
 .PHONY: suite-judges
 suite-judges: ## Recompute the figures of LLMBar, PandaLM and XSTest from recorded answers (JUDGES=folder of the sets)
