@@ -28,9 +28,10 @@ func TestRealModelFromItsCassettes(t *testing.T) {
 		t.Fatalf("no cassettes: %v", err)
 	}
 	slices.Sort(tapes)
-	var page strings.Builder
-	table := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0)
+	var page, criteria strings.Builder
+	table, met := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0), tabwriter.NewWriter(&criteria, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "MODEL\tFORM\tPROMPT\tCASES\tRIGHT\tWRONG\tREJECTED\tHELD UP\tUNREADABLE\tASKED\tANSWERED\tSECONDS\tAUROC")
+	fmt.Fprintln(met, "MODEL\tFORM\tPROMPT\tGOOD\tSAID MET\tCOUNTED\tBAD\tSAID MET\tCOUNTED")
 	for _, tape := range tapes {
 		name := strings.TrimSuffix(filepath.Base(tape), ".cassette")
 		edition := filepath.Ext(name)
@@ -47,10 +48,80 @@ func TestRealModelFromItsCassettes(t *testing.T) {
 			t.Errorf("%s: exit code %d, %v\n%s", name, code, err, out.String())
 			continue
 		}
-		writeRealModel(t, table, []string{model, form[1:], edition[1:]}, m, tape)
+		row := []string{model, form[1:], edition[1:]}
+		writeRealModel(t, table, row, m, tape)
+		writeMet(t, met, row, m)
 	}
 	_ = table.Flush() // a strings.Builder never fails
+	_ = met.Flush()
 	showsAt(t, filepath.Join("..", "..", "docs", "real-model.md"), "cassettes", page.String())
+	showsAt(t, filepath.Join("..", "..", "docs", "real-model.md"), "criteria", criteria.String())
+}
+
+// writeMet compares what the model said of each labelled criterion with its label, and with what gavel counted.
+func writeMet(t *testing.T, table *tabwriter.Writer, row []string, m eval.Measurement) {
+	t.Helper()
+	labels := map[string]map[string]string{}
+	for _, c := range m.Cases {
+		labels[c.ID] = c.Expect.Criteria
+	}
+	type count struct{ of, said, counted int }
+	var good, bad count
+	for _, v := range m.Views {
+		for _, a := range v.Answers {
+			var said map[string]bool
+			for _, asked := range a.Asked {
+				said = statedMet(asked.Answers)
+			}
+			for _, c := range a.Criteria {
+				n := &bad
+				switch labels[v.Case][c.ID] {
+				case "":
+					continue
+				case "met":
+					n = &good
+				}
+				n.of++
+				if said[c.ID] {
+					n.said++
+				}
+				if c.Status == "met" {
+					n.counted++
+				}
+			}
+		}
+	}
+	if good.of == 0 || bad.of == 0 {
+		t.Errorf("%s: no labelled criteria: %+v %+v", row, good, bad)
+	}
+	fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t%d\n", strings.Join(row, "\t"), good.of, good.said, good.counted, bad.of, bad.said, bad.counted)
+}
+
+// statedMet returns the criteria that the last answer itself calls met: v3 lists them, v4 has a member for each.
+func statedMet(answers []string) map[string]bool {
+	said := map[string]bool{}
+	if len(answers) == 0 {
+		return said
+	}
+	text := answers[len(answers)-1]
+	begins, ends := strings.Index(text, "{"), strings.LastIndex(text, "}")+1
+	if begins < 0 || begins > ends {
+		return said
+	}
+	type criterion struct{ ID, Status string }
+	var v3 struct{ Criteria []criterion }
+	var v4 struct{ Criteria map[string]criterion }
+	object := []byte(text[begins:ends])
+	if json.Unmarshal(object, &v4) == nil {
+		for id, c := range v4.Criteria {
+			said[id] = c.Status == "met"
+		}
+	} else if json.Unmarshal(object, &v3) == nil {
+		for _, c := range v3.Criteria {
+			said[c.ID] = c.Status == "met"
+		}
+	}
+	return said
 }
 
 func writeRealModel(t *testing.T, table *tabwriter.Writer, row []string, m eval.Measurement, tape string) {
@@ -71,24 +142,28 @@ func writeRealModel(t *testing.T, table *tabwriter.Writer, row []string, m eval.
 		asked, answered = asked+*r.PromptTokens, answered+*r.CompletionTokens
 	}
 	if judged == 0 {
-		t.Fatalf("%s: no answer in the cassette belongs to a request that gavel makes", row)
+		t.Fatalf("%s: no answer in the cassette belongs to a request that gavel makes; record it anew, or remove it", row)
 	}
 	wrong, area := m.Report.FalseApprove.K, "none"
 	if p := m.Report.Probability; p != nil && p.AUROC.Value != nil {
-		area = fmt.Sprintf("%.2f %s", *p.AUROC.Value, p.AUROC.Bounds())
+		area = fmt.Sprintf("%.2f", *p.AUROC.Value)
+		if i := p.AUROC.Interval; i != nil {
+			area += fmt.Sprintf(" (%.2f to %.2f)", i.Low, i.High)
+		}
 	}
 	fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.0f\t%s\n", strings.Join(row, "\t"), judged, outcomes[judge.Approve]-wrong, wrong,
-		outcomes[judge.Reject], outcomes[judge.Escalate], unreadable, asked/judged, answered/judged, recordedSeconds(t, tape)/float64(judged), area)
+		outcomes[judge.Reject], outcomes[judge.Escalate], unreadable, asked/judged, answered/judged, readSeconds(t, tape), area)
 }
 
-// recordedSeconds is how long the answers of a cassette took when they were recorded.
-func recordedSeconds(t *testing.T, tape string) (seconds float64) {
+// readSeconds returns the median of how long the answers of a cassette took when they were recorded.
+func readSeconds(t *testing.T, tape string) float64 {
 	t.Helper()
 	file, err := os.Open(tape)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
+	var took []float64
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -100,10 +175,11 @@ func recordedSeconds(t *testing.T, tape string) (seconds float64) {
 		if err := json.Unmarshal(lines.Bytes(), &entry); err != nil || entry.Rec.Ms <= 0 {
 			t.Fatalf("%s: %v, %+v", tape, err, entry)
 		}
-		seconds += entry.Rec.Ms / 1000
+		took = append(took, entry.Rec.Ms/1000)
 	}
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)
 	}
-	return seconds
+	slices.Sort(took)
+	return took[len(took)/2]
 }

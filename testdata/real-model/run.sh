@@ -49,12 +49,10 @@ PYTHON
   mv "$home/$model.part" "$home/$model.gguf"
 }
 
-place() { cp "$here"/*.mjs "$here"/package*.json "$home/"; }
-
 install() {
   local size
   mkdir -p "$home"
-  place
+  cp "$here"/package*.json "$home/"
   (cd "$home" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error)
   for size in "${sizes[@]}"; do weights "$size"; done
 }
@@ -72,7 +70,7 @@ trap end_server EXIT
 # serve SIZE: starts the server of a model and waits for it; its address is in $url.
 serve() {
   end_server
-  place
+  cp "$here"/*.mjs "$home/"
   name=qwen2.5-coder-$1
   (cd "$home" && exec node server.mjs "$name.gguf" "$name") >"$home/$name.log" 2>&1 &
   server=$!

@@ -71,15 +71,16 @@ async function grammarFor(format, tool) {
   throw new BadRequest(`response_format ${format.type} is not known`);
 }
 
-// longest picks the kept state that shares most with the prompt; the one used longest ago where none shares anything.
-function longest(tokens) {
+// closest picks the kept state that shares most with the prompt; the one used longest ago where none shares much.
+function closest(tokens) {
   const shared = (sequence) => {
     const known = sequence.contextTokens;
     let n = 0;
     while (n < known.length && known[n] === tokens[n]) n++;
     return n;
   };
-  return kept.map((sequence) => [shared(sequence), sequence]).reduce((best, next) => (next[0] > best[0] ? next : best))[1];
+  const [most, best] = kept.map((sequence) => [shared(sequence), sequence]).sort((a, b) => b[0] - a[0])[0];
+  return most > 64 ? best : kept[0];
 }
 
 const isWhole = (answer) => {
@@ -103,7 +104,7 @@ async function complete(request, isGone) {
       "context_length_exceeded",
     );
   }
-  const sequence = longest(tokens);
+  const sequence = closest(tokens);
   kept.push(...kept.splice(kept.indexOf(sequence), 1)); // the last one used is the last to be replaced
   await sequence.adaptStateToTokens(tokens.slice(0, -1), false);
   const cached = sequence.nextTokenIndex;
