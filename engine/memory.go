@@ -3,7 +3,9 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,6 +44,62 @@ func (m memory) Recall(ctx context.Context, guard, identity string, since time.T
 	}
 	r.Opinion = &op
 	return r, nil
+}
+
+// maxPrecedents limits how many decisions of persons a question is compared with.
+const maxPrecedents = 64
+
+// Precedents implements judge.Precedents. It leaves out decisions that came from the agent's own client, and those
+// that were taken back.
+func (m memory) Precedents(ctx context.Context, c judge.Case) ([]judge.Precedent, error) {
+	var out []judge.Precedent
+	q := store.DecisionQuery{Workflow: c.Workflow, Action: c.Action, DecidedBy: judge.ByReviewer, Kinds: []record.Kind{record.Advanced, record.Reviewed}, Limit: maxPrecedents}
+	for at, err := range m.store.Decisions(ctx, q) {
+		if err != nil {
+			return nil, StoreError("find earlier decisions", err)
+		}
+		said := at.Event.Review
+		if said == nil || said.Status != record.ReviewResolved || said.Channel == record.ChannelClient || at.Event.Instance == c.Instance {
+			continue
+		}
+		row, err := store.FindReview(ctx, m.store, said.ID)
+		var asked record.Event
+		if err == nil {
+			asked, err = history{store: m.store}.loadOpeningEvent(ctx, row.Instance, row.Seq)
+		}
+		switch {
+		case errors.Is(err, store.ErrNotFound): // its history was cut
+			continue
+		case err != nil:
+			return nil, StoreError("read an earlier decision", err)
+		case row.Status == record.ReviewResolved && asked.Call == nil && asked.From == c.State && len(asked.Decision.Data) > 0:
+			out = append(out, newPrecedent(asked, *said))
+		}
+	}
+	return out, nil
+}
+
+// newPrecedent returns what a person decided about the criteria of a move. Of a rejection, these are the criteria that
+// its reason names, and those that the model found not met.
+func newPrecedent(asked record.Event, said record.Review) judge.Precedent {
+	p := judge.Precedent{ID: asked.Decision.ID, Instance: asked.Instance, Principal: asked.Principal, Data: asked.Decision.Data, Criteria: map[string]string{}}
+	decided := said.Criteria(len(asked.Decision.Rubric.Criteria))
+	for i, text := range asked.Decision.Rubric.Criteria {
+		if status := decided["c"+strconv.Itoa(i+1)]; status != "" {
+			p.Criteria[text] = status
+		}
+	}
+	for _, o := range asked.Decision.Opinions {
+		if o.Model == nil || said.Resolution == judge.Approve {
+			continue
+		}
+		for _, c := range o.Model.Criteria {
+			if c.Status == "not_met" {
+				p.Criteria[c.Text] = c.Status
+			}
+		}
+	}
+	return p
 }
 
 // setMemoryKeys sets the keys that a judge's memory uses, if a model may be asked about the case. The digests

@@ -36,10 +36,12 @@ type question struct {
 	criteria []prompts.Criterion
 	proofs   map[string]Proof // by the criterion's text
 	keyed    bool             // each criterion is answered under its id
-	shown    shown.Documents
-	marker   string
-	nonce    string
-	time     string // as shown to the model, "" if not shown
+	// exemplars is the digest of the precedents, "" if none is shown.
+	exemplars string
+	shown     shown.Documents
+	marker    string
+	nonce     string
+	time      string // as shown to the model, "" if not shown
 }
 
 // askQuestion renders the question about a case with an edition of the prompt. It is pure:
@@ -81,13 +83,20 @@ func askQuestion(c Case, edition, marker, nonce string) (question, error) {
 	if err != nil {
 		return question{}, err
 	}
-	for _, doc := range slices.Concat(q.shown.Named(shown.Evidence), shown.Documents{gate}, q.shown.Named(shown.Context), q.shown.Named(shown.Call), q.shown.Named(shown.Data)) {
+	precedents, err := q.showPrecedents(c)
+	if err != nil {
+		return question{}, err
+	}
+	for _, doc := range slices.Concat(precedents, q.shown.Named(shown.Evidence), shown.Documents{gate}, q.shown.Named(shown.Context), q.shown.Named(shown.Call), q.shown.Named(shown.Data)) {
 		in.Documents = append(in.Documents, prompts.Document{Name: doc.Name, Text: doc.Text})
 	}
 	if c.Call != nil {
 		in.Passed = append(in.Passed, callText)
 	}
-	if len(content.Examine(q.shown).Flags) > 0 {
+	if len(precedents) > 0 {
+		in.Passed = append(in.Passed, precedentText)
+	}
+	if len(content.Examine(slices.Concat(precedents, q.shown)).Flags) > 0 {
 		in.Passed = append(in.Passed, flagTexts[edition == prompts.Overall])
 	}
 	for i, doc := range q.shown {

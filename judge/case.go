@@ -124,6 +124,9 @@ type Case struct {
 	Now  time.Time
 	Seed int64
 
+	// precedents are shown to the model; the model layer sets them.
+	precedents []Precedent
+
 	// early receives the scripts' results if the schema layer runs schema and scripts in one sandbox call.
 	// It is nil if a step is needed between the two.
 	early *script.Reply
@@ -238,6 +241,8 @@ type Rubric struct {
 	Reference string `json:"reference,omitempty"`
 	// Exemplars are at most MaxExemplars decided cases, shown to the model.
 	Exemplars []Exemplar `json:"exemplars,omitempty"`
+	// ExemplarsFrom is FromHistory to also show cases that persons decided, or "".
+	ExemplarsFrom string `json:"exemplarsFrom,omitempty"`
 	// Samples is how often the model is asked independently: 0 and 1 mean once; otherwise it is odd and
 	// at most MaxSamples.
 	Samples int `json:"samples,omitempty"`

@@ -166,6 +166,10 @@ func (m *modelLayer) decide(ctx context.Context, c Case, past caseHistory) (Opin
 	if ok, frees := m.budget.Spend(c.caller(), questions); !ok {
 		return Opinion{}, &BusyError{Message: budgetSpent(c.caller(), frees), RetryAfter: frees}
 	}
+	var err error
+	if c.precedents, err = m.findPrecedents(ctx, c); err != nil {
+		return Opinion{}, err
+	}
 	ops, busy, err := m.askVotes(ctx, c)
 	if err != nil {
 		return Opinion{}, err // the budget stays spent: leaving early must not be free
@@ -216,7 +220,7 @@ func (m *modelLayer) askModel(ctx context.Context, c Case, of modelQuestion) (Op
 	}
 	model := ModelRecord{
 		Model: c.Rubric.Model, PromptID: q.prompt.ID, PromptDigest: q.prompt.Digest,
-		CriteriaDigest: CriteriaDigest(c.Rubric),
+		CriteriaDigest: CriteriaDigest(c.Rubric), Exemplars: q.exemplars,
 	}
 	reply, err := m.Completer.Complete(ctx, llm.Request{
 		Model: c.Rubric.Model,
@@ -301,10 +305,11 @@ func (m *modelLayer) newSecrets(c Case, sample int) (marker, nonce string) {
 		Evidence                json.RawMessage `json:",omitempty"`
 		Call                    json.RawMessage `json:",omitempty"`
 		Rubric                  Rubric
+		Precedents              []Precedent `json:",omitempty"`
 		Sample                  int
 	}{
 		c.Workflow, c.State, c.Action, c.About, c.Operation, listCandidates(c.Candidates), c.Passed,
-		c.MaskedData, c.MaskedContext, c.MaskedMerged, listEvidence(c.Fetched), c.showCall(), rubric, sample,
+		c.MaskedData, c.MaskedContext, c.MaskedMerged, listEvidence(c.Fetched), c.showCall(), rubric, c.precedents, sample,
 	})
 	if err != nil {
 		return m.Random(), m.Random() // a document that is not JSON has no stable form

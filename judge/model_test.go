@@ -59,6 +59,7 @@ func failsWith(err error) *teller {
 type ledger struct {
 	mu    sync.Mutex
 	held  Recollection
+	past  []Precedent
 	err   error
 	asked []string
 }
@@ -67,6 +68,9 @@ func (l *ledger) Recall(_ context.Context, guard, identity string, since time.Ti
 	l.asked = append(l.asked, fmt.Sprintf("%s %s %s", guard, identity, since.Format(time.RFC3339)))
 	return l.held, l.err
 }
+
+// Precedents implements Precedents.
+func (l *ledger) Precedents(context.Context, Case) ([]Precedent, error) { return l.past, l.err }
 
 // learn stores the lesson of a verdict.
 func (l *ledger) learn(v Verdict) {

@@ -130,6 +130,10 @@ func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Op
 		op.Confidence = shrinkConfidence(model.Stated)
 		if op.Outcome == Approve { // calibrations apply to approvals only
 			op.Confidence, model.Calibration, model.Uncalibrated = m.Calibrations.confidence(model)
+			if model.Exemplars != "" && model.Calibration != "" {
+				op.Confidence, model.Calibration = min(op.Confidence, shrinkConfidence(model.Stated)), ""
+				model.Uncalibrated = "it was measured without decisions from the history"
+			}
 		}
 	}
 	if model.Calibration != "" {

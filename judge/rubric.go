@@ -51,6 +51,9 @@ func (r Rubric) exemplarErrors() []error {
 	if n := len(r.Exemplars); n > MaxExemplars {
 		errs = append(errs, fmt.Errorf("there are %d exemplars; use at most %d", n, MaxExemplars))
 	}
+	if r.ExemplarsFrom != "" && r.ExemplarsFrom != FromHistory {
+		errs = append(errs, fmt.Errorf("exemplarsFrom %.40q is unknown; use %q", r.ExemplarsFrom, FromHistory))
+	}
 	for i, e := range r.Exemplars {
 		if !json.Valid(e.Data) {
 			errs = append(errs, fmt.Errorf("exemplars[%d].data is not JSON", i))

@@ -142,6 +142,8 @@ type ModelRecord struct {
 	PromptID       string `json:"promptId,omitempty"`
 	PromptDigest   string `json:"promptDigest,omitempty"`
 	CriteriaDigest string `json:"criteriaDigest,omitempty"`
+	// Exemplars identifies the decisions of persons that the model was shown, "" if there were none.
+	Exemplars string `json:"exemplars,omitempty"`
 	// Criteria are the results for each criterion, in the order of the rubric.
 	Criteria []CriterionVerdict `json:"criteria,omitempty"`
 	// Stated is the confidence that the model stated, 0..1.

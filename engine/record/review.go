@@ -1,7 +1,10 @@
 package record
 
 import (
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -97,6 +100,38 @@ type Review struct {
 	Channel    Channel       `json:"channel,omitempty"`
 	// Reason is given by the reviewer, or explains why the review is stale.
 	Reason string `json:"reason,omitempty"`
+}
+
+var criterionWord = regexp.MustCompile(`^c([0-9]{1,3})$`)
+
+// ParseCriterion returns the id of a criterion that a person wrote, and its number; "" if the word is none.
+func ParseCriterion(word string) (id string, n int) {
+	id = strings.ToLower(strings.TrimRight(word, ",;:."))
+	if m := criterionWord.FindStringSubmatch(id); m != nil {
+		n, _ = strconv.Atoi(m[1]) // at most three digits
+		return id, n
+	}
+	return "", 0
+}
+
+// Criteria returns the statuses of criteria that a person's decision implies, by id. An approval meets all n. A
+// rejection says which are not met only if its reason begins with them.
+func (r Review) Criteria(n int) map[string]string {
+	out := map[string]string{}
+	if r.Resolution == judge.Approve {
+		for i := range n {
+			out["c"+strconv.Itoa(i+1)] = "met"
+		}
+		return out
+	}
+	for _, word := range strings.Fields(r.Reason) {
+		id, at := ParseCriterion(word)
+		if at < 1 || at > n {
+			break
+		}
+		out[id] = "not_met"
+	}
+	return out
 }
 
 // updateReviews returns the open reviews after an event. It does not modify shared memory.

@@ -117,7 +117,7 @@ func (d *Definition) fillAdvanceCase(c *judge.Case, in CaseInput) error {
 	if c.Rubric.Mode == judge.Shadow || !isFieldMissing(c) {
 		d.merge(c)
 	}
-	c.Rubric.Reference, c.Rubric.Exemplars = t.Reference, t.Exemplars
+	c.Rubric.Reference, c.Rubric.Exemplars, c.Rubric.ExemplarsFrom = t.Reference, t.Exemplars, t.ExemplarsFrom
 	c.About = judge.About{Workflow: d.Description, State: s.Description, Action: t.Description}
 	if c.Rubric.UseLLM && !in.CallersContext {
 		c.Path = pathOf(in.Facts, in.Principal)

@@ -93,10 +93,11 @@ type Transition struct {
 	// Validator is inline script source, "" when absent.
 	Validator string
 	Judge     JudgeSettings // the transition's own settings; unset fields inherit
-	// Reference and Exemplars are shown to the model.
-	Reference string
-	Exemplars []judge.Exemplar
-	Roles     []string
+	// Reference and Exemplars are shown to the model, and decisions from the history if ExemplarsFrom says so.
+	Reference     string
+	Exemplars     []judge.Exemplar
+	ExemplarsFrom string
+	Roles         []string
 	// NotBy lists actions whose performer may not perform this one ("notBy": a
 	// string or a list).
 	NotBy []string

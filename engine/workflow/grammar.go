@@ -101,6 +101,7 @@ var transitionObject = objectGrammar{
 		{"freezes", "JSON pointers to fields that no one may change after this transition.", pointersShape},
 		{"reference", "An example of data that meets the criteria, shown to the model.", `{"type":"string","maxLength":4000}`},
 		{"exemplars", "At most three decided cases, shown to the model.", `{"type":"array","maxItems":3,"items":{"$ref":"#/$defs/exemplar"}}`},
+		{"exemplarsFrom", "history: also show the model the nearest moves that persons decided in reviews. Only in definitions owned by an operator.", `{"enum":["history"]}`},
 		{"evidence", "Facts that the gate fetches itself before it decides, instead of trusting the data. Only in definitions owned by an operator.", `{"type":"array","maxItems":8,"items":{"$ref":"#/$defs/evidence"}}`},
 	}, settingKeys...),
 	required: []string{"target"},

@@ -246,6 +246,7 @@ func (p *parser) parseTransition(action string, n *document.Node) *Transition {
 	t.Validator = p.parseValidator(o, "validator")
 	t.Judge = p.parseSettings(o)
 	t.Reference, t.Exemplars = p.parseReference(o), p.parseExemplars(o)
+	t.ExemplarsFrom = o.Enum("exemplarsFrom", judge.FromHistory)
 	t.Roles = p.parseRoles(o)
 	t.NotBy = p.rejectEmpty(o.OneOrMore("notBy"), o.Value("notBy"))
 	t.Writes = p.parseNames(o, "writes")

@@ -416,6 +416,7 @@ func checkCriteria(s *linter) {
 			{"criteria", len(t.Judge.Criteria) > 0 && r.RequireAssurance != judge.AssuranceHuman}, // a reviewer uses them
 			{"reference", t.Reference != ""},
 			{"exemplars", len(t.Exemplars) > 0},
+			{"exemplarsFrom", t.ExemplarsFrom != ""},
 			{"samples", t.Judge.Samples != nil},
 			{"panel", t.Judge.Panel != nil},
 		} {

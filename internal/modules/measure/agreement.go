@@ -171,7 +171,7 @@ func (t *agreementTally) add(h *historyReader, m judgedMove) {
 		}
 		to[key].add(m.asked.Instance, approved, same)
 	}
-	said := listDecided(len(o.Model.Criteria), person)
+	said := person.Criteria(len(o.Model.Criteria))
 	for _, c := range o.Model.Criteria {
 		if said[c.ID] != "" && c.Status != "cannot_assess" {
 			add(t.criteria, partKey{m.asked.Workflow + " " + m.asked.Action, c.Text}, c.Status == "met", c.Status == said[c.ID])

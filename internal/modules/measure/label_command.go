@@ -12,11 +12,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/workflow"
 	"github.com/gavel-mcp/gavel/internal/cli"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
@@ -221,18 +221,6 @@ var labelOutcomes = map[string]judge.Outcome{
 	"a": judge.Approve, "approve": judge.Approve, "r": judge.Reject, "reject": judge.Reject, "e": judge.Escalate, "escalate": judge.Escalate,
 }
 
-var criterionWord = regexp.MustCompile(`^c([0-9]{1,3})$`)
-
-// parseCriterion returns the id of a criterion that a person wrote, and its number; "" if the word is none.
-func parseCriterion(word string) (id string, n int) {
-	id = strings.ToLower(strings.TrimRight(word, ",;:."))
-	if m := criterionWord.FindStringSubmatch(id); m != nil {
-		n, _ = strconv.Atoi(m[1]) // at most three digits
-		return id, n
-	}
-	return "", 0
-}
-
 // parseLabel parses a person's label of the current case.
 func (s *labelSession) parseLabel(line string) (answer label.Labelling, problem string) {
 	c := s.cases[s.at]
@@ -245,7 +233,7 @@ func (s *labelSession) parseLabel(line string) (answer label.Labelling, problem 
 	criteria := c.criteria
 	status := map[judge.Outcome]string{judge.Reject: "not_met", judge.Escalate: "cannot_assess"}[outcome]
 	for words = words[1:]; len(words) > 0; words = words[1:] {
-		id, n := parseCriterion(words[0])
+		id, n := record.ParseCriterion(words[0])
 		if id == "" {
 			break
 		}

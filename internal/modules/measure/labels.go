@@ -17,7 +17,6 @@ import (
 	"unicode"
 
 	"github.com/gavel-mcp/gavel/engine"
-	"github.com/gavel-mcp/gavel/engine/record"
 	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/module"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
@@ -27,26 +26,6 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/validators/document"
 )
-
-// listDecided returns the criteria whose status a person's decision implies, by id. An approval meets them all. A
-// rejection leaves them open, except for those that its reason begins with.
-func listDecided(criteria int, said record.Review) map[string]string {
-	out := map[string]string{}
-	if said.Resolution == judge.Approve {
-		for i := range criteria {
-			out[fmt.Sprintf("c%d", i+1)] = "met"
-		}
-		return out
-	}
-	for _, word := range strings.Fields(said.Reason) {
-		id, n := parseCriterion(word)
-		if n < 1 || n > criteria {
-			break
-		}
-		out[id] = "not_met"
-	}
-	return out
-}
 
 // vote is what a person said about a question.
 type vote struct {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/label"
 	"github.com/gavel-mcp/gavel/internal/telemetry"
@@ -165,6 +166,29 @@ func TestDecisionsOfPersonsAreLabels(t *testing.T) {
 	}
 	if _, out := p.labels(auditorAnn, LabelsRequest{}); out.Count != 5 || strings.Contains(fmt.Sprintf("%s", out.Cases), "unnamed") {
 		t.Errorf("%s", out.Cases)
+	}
+}
+
+// The last word of a person counts, also where the histories are read in another order. Other moves are synthetic.
+func TestTheLastWordOfAPersonCounts(t *testing.T) {
+	p := openPages(t)
+	p.define(claimFlow)
+	_, first := p.request(`{"amount":1}`)
+	_, second := p.request(`{"amount":1}`)
+	p.resolve(reviewerAnn, second, judge.Reject, "No.", "")
+	p.resolve(reviewerAnn, first, judge.Approve, "After all.", "")
+	h, said, synthetic := newHistoryReader(t.Context(), p.Store, p.visit(operatorEve, nil, "").Call), newVotes(), 0
+	if err := h.readAll(store.DecisionQuery{}, said, func(c eval.Case) error {
+		if synthetic++; c.Label.Source != "synthetic" || c.Action != "ask" {
+			t.Errorf("%+v", c.Label)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	cases, labels := said.count()
+	if len(cases) != 1 || cases[0].Expect.Outcome != judge.Approve || len(labels["rev:ann"]) != 1 || synthetic != 2 || len(h.left) != 0 {
+		t.Errorf("%+v, %+v, %d, %v", cases, labels, synthetic, h.left)
 	}
 }
 
