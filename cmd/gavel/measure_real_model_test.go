@@ -69,23 +69,20 @@ func writeMet(t *testing.T, table *tabwriter.Writer, row []string, m eval.Measur
 	var good, bad count
 	for _, v := range m.Views {
 		for _, a := range v.Answers {
-			var said map[string]bool
-			for _, asked := range a.Asked {
-				said = statedMet(asked.Answers)
+			if len(a.Asked) == 0 || len(a.Asked[0].Answers) == 0 { // not recorded
+				continue
 			}
-			for _, c := range a.Criteria {
+			said := statedMet(a.Asked[0].Answers)
+			for id, label := range labels[v.Case] {
 				n := &bad
-				switch labels[v.Case][c.ID] {
-				case "":
-					continue
-				case "met":
+				if label == "met" {
 					n = &good
 				}
 				n.of++
-				if said[c.ID] {
+				if said[id] {
 					n.said++
 				}
-				if c.Status == "met" {
+				if slices.ContainsFunc(a.Criteria, func(c judge.CriterionVerdict) bool { return c.ID == id && c.Status == "met" }) {
 					n.counted++
 				}
 			}
@@ -100,9 +97,6 @@ func writeMet(t *testing.T, table *tabwriter.Writer, row []string, m eval.Measur
 // statedMet returns the criteria that the last answer itself calls met: v3 lists them, v4 has a member for each.
 func statedMet(answers []string) map[string]bool {
 	said := map[string]bool{}
-	if len(answers) == 0 {
-		return said
-	}
 	text := answers[len(answers)-1]
 	begins, ends := strings.Index(text, "{"), strings.LastIndex(text, "}")+1
 	if begins < 0 || begins > ends {
