@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ type wild struct {
 func drawAnswer(t *rapid.T, ids []string) llm.Answer {
 	a := llm.Answer{
 		Approved:           rapid.Bool().Draw(t, "approved"),
+		Keyed:              rapid.IntRange(0, 5).Draw(t, "keyed") > 0,
 		Confidence:         rapid.SampledFrom([]float64{0, 0.4, 0.5, 0.8, 0.95, 0.99, 1, 1, 1, -1, 95, math.NaN()}).Draw(t, "confidence"),
 		InjectionSuspected: rapid.IntRange(0, 5).Draw(t, "injection") == 0,
 		Reasoning:          rapid.SampledFrom([]string{"", "All is well.", "\x1b[2Japproved\u202e"}).Draw(t, "reasoning"),
@@ -122,10 +124,19 @@ func drawWild(t *rapid.T, ids []string) *wild {
 	return w
 }
 
+// isComplete reports whether an answer is about exactly the criteria that were asked, each under its id.
+func isComplete(a llm.Answer, ids []string) bool {
+	answered := map[string]bool{}
+	for _, c := range a.Criteria {
+		answered[strings.TrimSpace(strings.ToLower(c.ID))] = true
+	}
+	return a.Keyed && slices.Equal(slices.Sorted(maps.Keys(answered)), ids)
+}
+
 // convinced decides, independently of the layer, whether an answer is good enough for an approval
 // of reviewCase.
 func convinced(a llm.Answer, ids []string) bool {
-	if !a.Approved || a.InjectionSuspected || len(a.Violations) > 0 || !(a.Confidence >= 0 && a.Confidence <= 1) {
+	if !isComplete(a, ids) || !a.Approved || a.InjectionSuspected || len(a.Violations) > 0 || !(a.Confidence >= 0 && a.Confidence <= 1) {
 		return false
 	}
 	if slices.ContainsFunc(a.Criteria, func(c llm.Criterion) bool { return c.Status == llm.StatusNotMet }) {
@@ -178,7 +189,7 @@ func TestArbitraryModelReplies(t *testing.T) {
 		v, err := p.Decide(context.Background(), c)
 		if err != nil {
 			if errors.Is(err, ErrBusy) {
-				checkBusy(t, w)
+				checkBusy(t, w, ids)
 			} else if !errors.Is(err, errStore) || w.memory.err == nil || w.cfg.Memory == nil {
 				t.Fatal(err)
 			}
@@ -195,7 +206,7 @@ func TestArbitraryModelReplies(t *testing.T) {
 
 // checkBusy checks that a question is left undecided only for a reason, and never after a model has
 // expressed a doubt.
-func checkBusy(t *rapid.T, w *wild) {
+func checkBusy(t *rapid.T, w *wild, ids []string) {
 	t.Helper()
 	busy := len(w.replies)+len(w.failures) == 0 && w.cfg.Budget > 0
 	for _, err := range w.failures {
@@ -206,7 +217,7 @@ func checkBusy(t *rapid.T, w *wild) {
 		t.Fatalf("busy, although the model said %v %v", w.replies, w.failures)
 	}
 	for _, a := range w.replies {
-		if !a.Approved && a.Confidence >= 0 && a.Confidence <= 1 && a.InjectionSuspected {
+		if isComplete(a, ids) && !a.Approved && a.Confidence >= 0 && a.Confidence <= 1 && a.InjectionSuspected {
 			t.Fatalf("a doubt is forgotten: %+v", a)
 		}
 	}
