@@ -2,10 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -22,12 +26,22 @@ import (
 const reviewedFlow = `{"name":"repair","initialState":"open","states":{"done":{"final":true},"open":{"transitions":{
 	"close":{"target":"done","useLLM":true,"requireAssurance":"human","criteria":["The comment says what was tested and for how long"]}}}}}`
 
+// gullible is a model that approves everything.
+type gullible struct{}
+
+func (gullible) Name() judge.LayerName { return judge.LayerModel }
+
+func (gullible) Weigh(_ context.Context, c judge.Case) (judge.Opinion, error) {
+	said := []judge.CriterionVerdict{{ID: "c1", Text: c.Rubric.Criteria[0], Status: "met"}}
+	return judge.Opinion{Layer: judge.LayerModel, Outcome: judge.Approve, Confidence: 0.85, Assurance: judge.AssuranceLLM, Model: &judge.ModelRecord{Model: "<b>m</b>", Criteria: said}}, nil
+}
+
 // reviewedStore has n moves that rob decided: one in five is rejected. Ann has decided every third question too, and
 // disagrees about every sixth.
 func reviewedStore(t *testing.T, n int) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "s.db")
-	sys, err := gavel.Open(t.Context(), gavel.Config{Store: file})
+	sys, err := gavel.Open(t.Context(), gavel.Config{Store: file, Model: func(judge.Memory) (judge.Layer, error) { return gullible{}, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,9 +140,30 @@ func TestLabelsFromHistoryFeedTheMeasurements(t *testing.T) {
 			t.Errorf("eval agree says not %q:\n%s", want, agreed)
 		}
 	}
-	// These moves were judged without a model.
-	if alone := gavel(term.ExitBad, "judge", "agreement", "--store", store, "--json"); !strings.Contains(alone, `"why": "the model gave no opinion"`) || !strings.Contains(alone, `"count": 200`) {
-		t.Errorf("%s", alone)
+	// The model approved everything. Rob approved 120 of 150, and Ann 25 of 50.
+	compared := gavel(term.ExitOK, "judge", "agreement", "--store", store)
+	for _, want := range []string{"200 decisions of persons", "same outcome", "72.5 % (145 of 200)", "rob", "80.0 % (120 of 150)", "repair close: The comment says"} {
+		if !strings.Contains(compared, want) {
+			t.Errorf("judge agreement says not %q:\n%s", want, compared)
+		}
+	}
+	s := serveStore(t, store)
+	c := browser(t)
+	if code, _, _ := browse(t, c, s.url+"/console/sign-in", url.Values{"token": {s.owner}}); code != http.StatusSeeOther {
+		t.Fatalf("sign in: %d", code)
+	}
+	_, page, _ := browse(t, c, s.url+"/console/judge", nil)
+	for _, want := range []string{"Agreement with persons", "72.5 % (145 of 200)", "The comment says what was tested", "80.0 % (120 of 150)"} {
+		if !strings.Contains(page, want) || strings.Contains(page, "<b>m") {
+			t.Errorf("the page of the judge shows not %q", want)
+		}
+	}
+	link := regexp.MustCompile(`href="(/console/[^"]*labels\.jsonl)"`).FindStringSubmatch(page)
+	if link == nil {
+		t.Fatalf("no download on %s", page)
+	}
+	if code, lines, _ := browse(t, c, s.url+link[1], nil); code != http.StatusOK || strings.Count(lines, "\n") != 175 || !strings.Contains(text, strings.SplitAfter(lines, "\n")[0]) {
+		t.Errorf("%d: %.300s", code, lines)
 	}
 	if files, err := filepath.Glob(filepath.Join(dir, "labels", "*")); err != nil || len(files) != 2 || !slices.ContainsFunc(files, func(f string) bool { return filepath.Base(f) == "ann.labels" }) {
 		t.Errorf("%v, %v", files, err)
