@@ -60,7 +60,7 @@ func (c *agreementCommand) Run(ctx context.Context, con *cli.Console) (err error
 		return cli.EngineFailure(engine.StoreError("read the history", err))
 	}
 	a := t.finish(h)
-	if err := con.Print(c.JSON, a, func() { printModelAgreement(con, a) }); err != nil {
+	if err := con.Print(c.JSON, a, func() { printModelAgreement(con, a); h.printLeft(con) }); err != nil {
 		return err
 	}
 	if a.Compared.N == 0 {
@@ -84,7 +84,8 @@ type Agreement struct {
 	Persons  []AgreementPart `json:"persons"`
 	LeftOut  []LeftOut       `json:"leftOut"`
 	// More reports that there are older reviews.
-	More bool `json:"more,omitempty"`
+	More     bool                     `json:"more,omitempty"`
+	outcomes map[[2]judge.Outcome]int // by those of the model and of the person
 }
 
 // AgreementPart is the share of one model, one criterion or one person.
@@ -116,36 +117,40 @@ func (c counts) rate() eval.Rate {
 	return eval.NewRate(k, n, squares, 0.95)
 }
 
+// partKey names what is counted: a criterion has a place.
 type partKey struct{ at, name string }
 
-// partCounts counts by the answer of the model: of those that are not the same, the person overruled it.
+// partCounts counts all pairs, and those in which the model approved or rejected.
 type partCounts struct{ all, approved, rejected counts }
 
-func (p *partCounts) add(group string, approved, same bool) {
-	if p.all == nil {
-		*p = partCounts{counts{}, counts{}, counts{}}
+// parts has the counts by name; one without a name is the total.
+type parts map[partKey]partCounts
+
+func (p parts) add(key partKey, group string, approved, same bool) {
+	of, known := p[key]
+	if !known {
+		of = partCounts{counts{}, counts{}, counts{}}
+		p[key] = of
 	}
-	p.all.add(group, same)
+	of.all.add(group, same)
 	if approved {
-		p.approved.add(group, same)
+		of.approved.add(group, same)
 	} else {
-		p.rejected.add(group, same)
+		of.rejected.add(group, same)
 	}
 }
 
 // agreementTally collects an Agreement.
 type agreementTally struct {
-	total                     partCounts
-	undecided                 int
-	models, criteria, persons map[partKey]*partCounts
-	outcomes                  map[[2]judge.Outcome]int // of the model and of the person
+	total, models, criteria, persons parts
+	outcomes                         map[[2]judge.Outcome]int
 }
 
 // opinionated are the troubles of a model that has given an opinion.
 var opinionated = []judge.Trouble{judge.TroubleNone, judge.TroubleCannotAssess, judge.TroubleLoopGuard}
 
 func newAgreementTally() *agreementTally {
-	return &agreementTally{models: map[partKey]*partCounts{}, criteria: map[partKey]*partCounts{}, persons: map[partKey]*partCounts{}, outcomes: map[[2]judge.Outcome]int{}}
+	return &agreementTally{parts{}, parts{}, parts{}, parts{}, map[[2]judge.Outcome]int{}}
 }
 
 func (t *agreementTally) add(h *historyReader, m judgedMove) {
@@ -165,30 +170,21 @@ func (t *agreementTally) add(h *historyReader, m judgedMove) {
 		o.Outcome = judge.Reject // which it was, time and again
 	}
 	t.outcomes[[2]judge.Outcome{o.Outcome, person.Resolution}]++
-	add := func(to map[partKey]*partCounts, key partKey, approved, same bool) {
-		if to[key] == nil {
-			to[key] = &partCounts{}
-		}
-		to[key].add(m.asked.Instance, approved, same)
-	}
 	said := person.Criteria(len(o.Model.Criteria))
 	for _, c := range o.Model.Criteria {
 		if said[c.ID] != "" && c.Status != "cannot_assess" {
-			add(t.criteria, partKey{m.asked.Workflow + " " + m.asked.Action, c.Text}, c.Status == "met", c.Status == said[c.ID])
+			t.criteria.add(partKey{m.asked.Workflow + " " + m.asked.Action, c.Text}, m.asked.Instance, c.Status == "met", c.Status == said[c.ID])
 		}
 	}
-	if o.Outcome == judge.Escalate {
-		t.undecided++
-		return
+	if approved, same := o.Outcome == judge.Approve, o.Outcome == person.Resolution; o.Outcome != judge.Escalate {
+		t.total.add(partKey{}, m.asked.Instance, approved, same)
+		t.models.add(partKey{"", o.Model.Model}, m.asked.Instance, approved, same)
+		t.persons.add(partKey{"", person.By}, m.asked.Instance, approved, same)
 	}
-	approved, same := o.Outcome == judge.Approve, o.Outcome == person.Resolution
-	t.total.add(m.asked.Instance, approved, same)
-	add(t.models, partKey{"", o.Model.Model}, approved, same)
-	add(t.persons, partKey{"", person.By}, approved, same)
 }
 
 func (t *agreementTally) finish(h *historyReader) Agreement {
-	list := func(of map[partKey]*partCounts) []AgreementPart {
+	list := func(of parts) []AgreementPart {
 		out := []AgreementPart{}
 		for _, key := range slices.SortedFunc(maps.Keys(of), func(a, b partKey) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.name, b.name)) }) {
 			yes, no := of[key].approved.rate(), of[key].rejected.rate()
@@ -196,9 +192,11 @@ func (t *agreementTally) finish(h *historyReader) Agreement {
 		}
 		return out
 	}
+	total := t.total[partKey{}]
 	return Agreement{
-		Compared: t.total.all.rate(), Undecided: t.undecided, Approved: t.total.approved.rate(), Rejected: t.total.rejected.rate(), Groups: len(t.total.all),
-		Models: list(t.models), Criteria: list(t.criteria), Persons: list(t.persons), LeftOut: countLeft(h.left),
+		Compared: total.all.rate(), Approved: total.approved.rate(), Rejected: total.rejected.rate(), Groups: len(total.all),
+		Undecided: t.outcomes[[2]judge.Outcome{judge.Escalate, judge.Approve}] + t.outcomes[[2]judge.Outcome{judge.Escalate, judge.Reject}],
+		Models:    list(t.models), Criteria: list(t.criteria), Persons: list(t.persons), LeftOut: countLeft(h.left), outcomes: t.outcomes,
 	}
 }
 
@@ -232,9 +230,6 @@ func printModelAgreement(con *cli.Console, a Agreement) {
 	if a.Groups < eval.FewGroups && a.Compared.N > 0 {
 		out.Printf("with fewer than %d instances the intervals can miss the truth more often than their level allows\n", eval.FewGroups)
 	}
-	for _, left := range a.LeftOut {
-		con.Err.Printf("gavel: %s left out: %s\n", term.Count(left.Count, "decision"), left.Why)
-	}
 }
 
 // Limits of the agreement that is shown and counted in the background.
@@ -244,29 +239,22 @@ const (
 	maxAgreeing     = 2 * time.Second
 )
 
-// shownAgreement is an agreement with the counts of its outcomes. It is nil if it took too long.
-type shownAgreement struct {
-	*Agreement
-
-	outcomes map[[2]judge.Outcome]int
-}
-
-// loadAgreement compares the model with the newest decisions of persons.
-func (m *measured) loadAgreement(ctx context.Context, call operation.Call) (shownAgreement, error) {
-	return m.agreed.get(call.Caller.Principal, agreementAge, func() (shownAgreement, error) {
+// loadAgreement compares the model with the newest decisions of persons. It returns nil if that took too long.
+func (m *measured) loadAgreement(ctx context.Context, call operation.Call) (*Agreement, error) {
+	return m.agreed.get(call.Caller.Principal, agreementAge, func() (*Agreement, error) {
 		within, cancel := context.WithTimeout(ctx, maxAgreeing)
 		defer cancel()
 		h, t := newHistoryReader(within, m.system.Store, call), newAgreementTally()
 		next, err := h.readPage(store.DecisionQuery{Since: time.Now().Add(-agreementPeriod)}, "", maxJudgements, func(one judgedMove) error { t.add(h, one); return nil })
 		if err != nil && within.Err() != nil && ctx.Err() == nil {
-			return shownAgreement{}, nil
+			return nil, nil //nolint:nilnil // as the comment says
 		}
 		if err != nil {
-			return shownAgreement{}, engine.StoreError("read the history", err)
+			return nil, engine.StoreError("read the history", err)
 		}
 		a := t.finish(h)
 		a.More = next != ""
-		return shownAgreement{&a, t.outcomes}, nil
+		return &a, nil
 	})
 }
 
@@ -278,7 +266,7 @@ func (m *measured) writeMetrics(tell telemetry.MetricFunc) {
 	call := operation.Call{Engine: m.system.Engine}
 	call.Caller.Principal = gavel.Operator
 	a, err := m.loadAgreement(context.Background(), call)
-	if err != nil || a.Agreement == nil {
+	if err != nil || a == nil {
 		return // the figures are absent for a while
 	}
 	for _, model := range []judge.Outcome{judge.Approve, judge.Reject, judge.Escalate} {

@@ -39,7 +39,7 @@ type measured struct {
 	system  module.System
 	model   *cli.Model // nil for none
 	judged  recent[engine.Principal, judgements]
-	agreed  recent[engine.Principal, shownAgreement]
+	agreed  recent[engine.Principal, *Agreement]
 	flipped recent[flipKey, flips]
 }
 
@@ -152,9 +152,7 @@ func (m *measured) loadJudge(ctx context.Context, v module.Visit) (d judgeData, 
 	}
 	d.Judged, err = m.judged.get(v.Call.Caller.Principal, judgeAge, func() (judgements, error) { return countJudgements(ctx, v) })
 	if err == nil && engine.Authorize(v.Call.Caller.Principal, engine.RightLabel) == nil {
-		var a shownAgreement
-		a, err = m.loadAgreement(ctx, v.Call)
-		d.Agreement = a.Agreement
+		d.Agreement, err = m.loadAgreement(ctx, v.Call)
 	}
 	return d, err
 }
