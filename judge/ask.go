@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/gavel-mcp/gavel/judge/content"
@@ -33,9 +32,8 @@ const (
 
 type question struct {
 	prompt   prompts.Prompt
-	criteria []prompts.Criterion
-	proofs   map[string]Proof // by the criterion's text
-	keyed    bool             // each criterion is answered under its id
+	criteria []criterion
+	keyed    bool // each criterion is answered under its id
 	// exemplars is the digest of the precedents, "" if none is shown.
 	exemplars string
 	shown     shown.Documents
@@ -51,7 +49,7 @@ func askQuestion(c Case, edition, marker, nonce string) (question, error) {
 	if len(c.Candidates) == 0 {
 		return question{}, errors.New("judge: the case has no target to ask about")
 	}
-	q := question{criteria: criteriaOf(c.Rubric), proofs: c.Rubric.Proofs, marker: marker, nonce: nonce}
+	q := question{criteria: c.criteria(), marker: marker, nonce: nonce}
 	q.keyed = edition != prompts.Overall && edition != prompts.TransitionV3
 	to := c.Candidates[0]
 	in := prompts.Input{
@@ -72,12 +70,11 @@ func askQuestion(c Case, edition, marker, nonce string) (question, error) {
 		return question{}, err
 	}
 	for _, one := range q.criteria {
-		proof := q.proofs[one.Text]
-		text := proof.describeCriterion(one.Text)
-		if proof.MinWords == 0 && proof.isShort(q.shown) {
-			text += wholeValue
+		asked := one.prompt()
+		if one.proof.MinWords == 0 && one.proof.isShort(q.shown) {
+			asked.Text += wholeValue
 		}
-		in.Criteria = append(in.Criteria, prompts.Criterion{ID: one.ID, Text: text})
+		in.Criteria = append(in.Criteria, asked)
 	}
 	gate, err := q.showGate(c)
 	if err != nil {
@@ -219,20 +216,15 @@ func listEarlierLayers(c Case) []LayerName {
 	return out
 }
 
-func criteriaOf(r Rubric) []prompts.Criterion {
-	out := make([]prompts.Criterion, len(r.Criteria))
-	for i, text := range r.Criteria {
-		out[i] = prompts.Criterion{ID: "c" + strconv.Itoa(i+1), Text: text}
-	}
-	return out
-}
-
 // CriteriaDigest identifies the criteria that a rubric asks, in their order: "sha256:"
 // and hex. A calibration is bound to it.
 func CriteriaDigest(r Rubric) string {
 	h := sha256.New()
-	for _, c := range criteriaOf(r) {
-		text := r.Proofs[c.Text].describeCriterion(c.Text)
+	for _, c := range r.criteria() {
+		text := c.prompt().Text
+		if s := c.terms.Scale; s != nil {
+			text += fmt.Sprint(s.AtLeast)
+		}
 		fmt.Fprintf(h, "%d:%s", len(text), text)
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))

@@ -127,6 +127,8 @@ type Case struct {
 	// precedents are shown to the model; the model layer sets them.
 	precedents []Precedent
 
+	// unasked are the ids of the criteria whose conditions do not hold. The Pipeline sets it.
+	unasked []string
 	// early receives the scripts' results if the schema layer runs schema and scripts in one sandbox call.
 	// It is nil if a step is needed between the two.
 	early *script.Reply
@@ -232,6 +234,8 @@ type Rubric struct {
 	Criteria []string `json:"criteria,omitempty"`
 	// Proofs are additional requirements on quotes, by the text of the criterion.
 	Proofs map[string]Proof `json:"proofs,omitempty"`
+	// Terms are what else is said of criteria, by the text of the criterion.
+	Terms map[string]Terms `json:"terms,omitempty"`
 	// Model is the name of a model that an operator configured; "" is the default model.
 	Model string `json:"model,omitempty"`
 	// Prompt is the edition of the prompt for the model, one of prompts.RecordedIDs; "" leaves the choice to the

@@ -192,8 +192,12 @@ func (contentLayer) Weigh(_ context.Context, c Case) (Opinion, error) {
 		return Opinion{}, fmt.Errorf("content: %w", err)
 	}
 	op := Opinion{Layer: LayerContent, Outcome: Approve, Confidence: 1, Assurance: AssuranceStructural}
-	if len(c.Rubric.Criteria) > 0 && isBlank(c, docs) {
-		return blankOpinion(c.Rubric.Criteria), nil
+	if lists := c.findBadLists(); len(lists) > 0 {
+		op.Outcome, op.Findings, op.Reasoning = Reject, lists, joinFindings(lists)
+		return op, nil
+	}
+	if binding := slices.DeleteFunc(c.criteria(), func(one criterion) bool { return one.terms.Advisory }); len(binding) > 0 && isBlank(c, docs) {
+		return blankOpinion(binding), nil
 	}
 	found := content.Examine(docs)
 	switch policy := c.Rubric.Content; {
@@ -223,18 +227,18 @@ func isBlank(c Case, docs shown.Documents) bool {
 // and no criterion to judge it by.
 func hasNothingToJudge(c Case) (bool, error) {
 	if len(c.Rubric.Criteria) > 0 {
-		return false, nil
+		return len(c.criteria()) == 0 && len(c.findBadLists()) == 0, nil
 	}
 	docs, err := showDocuments(c)
 	return err == nil && isBlank(c, docs), err
 }
 
 // blankOpinion rejects a case because nothing in it can show that the criteria are met.
-func blankOpinion(criteria []string) Opinion {
+func blankOpinion(criteria []criterion) Opinion {
 	op := Opinion{Layer: LayerContent, Outcome: Reject, Confidence: 1, Assurance: AssuranceStructural}
-	for _, text := range criteria[:min(len(criteria), maxUnmet)] {
+	for _, one := range criteria[:min(len(criteria), maxUnmet)] {
 		op.Findings = append(op.Findings, validators.Finding{
-			Code: CodeCriterionNotMet, Message: joinSentences("Not met: "+cleanText(text, maxPhrase), "There is no data, context or evidence that could show it."),
+			Code: CodeCriterionNotMet, Message: joinSentences("Not met: "+cleanText(one.text, maxPhrase), "There is no data, context or evidence that could show it."),
 		})
 	}
 	op.Reasoning = joinFindings(op.Findings)

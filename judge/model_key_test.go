@@ -109,7 +109,7 @@ func TestKeep(t *testing.T) {
 	t.Parallel()
 	yes := approving(idsOf(t, reviewCase()))
 	no := yes
-	no.Approved = false
+	no.InjectionSuspected = true
 	for _, memory := range []Memory{nil, &ledger{}} {
 		keep := requestFor(t, ModelConfig{Memory: memory}, reviewCase()).Keep
 		if !keep(yes) || keep(no) != (memory == nil) {

@@ -121,7 +121,7 @@ func idsOf(t testing.TB, c Case) []string {
 	}
 	var ids []string
 	for _, one := range q.criteria {
-		ids = append(ids, one.ID)
+		ids = append(ids, one.id)
 	}
 	return ids
 }
@@ -235,10 +235,10 @@ func TestModelOutcome(t *testing.T) {
 
 		{"suspects an injection", rejecting(ids), func(a *llm.Answer) { a.InjectionSuspected = true }, no(shrinkConfidence(0.8), CodeInstructionInData+" "+unmet, not+" "+met)},
 		{"suspects an injection and meets all", approving(ids), func(a *llm.Answer) { a.Approved, a.InjectionSuspected = false, true }, no(0.82, CodeInstructionInData, met+" "+met)},
-		{"suspects an injection and approves", approving(ids), func(a *llm.Answer) { a.InjectionSuspected = true }, no(0.5, CodeInstructionInData, met+" "+met)},
+		{"suspects an injection and approves", approving(ids), func(a *llm.Answer) { a.InjectionSuspected = true }, no(0.82, CodeInstructionInData, met+" "+met)},
 		{"suspects an injection and cannot assess", approving(ids), func(a *llm.Answer) {
 			a.InjectionSuspected, a.Criteria[0].Status = true, cannot
-		}, no(0.5, CodeInstructionInData, cannot+" "+met)},
+		}, no(0.82, CodeInstructionInData, cannot+" "+met)},
 
 		{"cannot assess", approving(ids), func(a *llm.Answer) { a.Criteria[1].Status = cannot }, unsure(open, met+" "+cannot)},
 		{"cannot assess and does not approve", approving(ids), func(a *llm.Answer) { a.Approved, a.Criteria[1].Status = false, cannot }, unsure(open, met+" "+cannot)},
@@ -259,14 +259,10 @@ func TestModelOutcome(t *testing.T) {
 			a.Criteria = append(a.Criteria, llm.Criterion{ID: ids[0], Status: met})
 		}, unsure(open, cannot+" "+met)},
 
-		{"approves what is not met", rejecting(ids), func(a *llm.Answer) { a.Approved = true }, unreadable},
-		{"approves what is not met, in capitals", rejecting(ids), func(a *llm.Answer) { a.Approved, a.Criteria[0].ID = true, strings.ToUpper(ids[0]) }, unreadable},
 		{"approves beside a stray that is not met", approving(ids), func(a *llm.Answer) {
 			a.Criteria = append(a.Criteria, llm.Criterion{ID: "made up", Status: not})
-		}, unreadable},
-		{"approves with violations", approving(ids), func(a *llm.Answer) { a.Violations = []string{"v"} }, unreadable},
-		{"does not approve what is met", approving(ids), func(a *llm.Answer) { a.Approved = false }, unreadable},
-		{"does not approve what is met without evidence", approving(ids), func(a *llm.Answer) { a.Approved, a.Criteria[0].Evidence = false, "" }, unreadable},
+		}, incomplete},
+		{"approves with violations", approving(ids), func(a *llm.Answer) { a.Violations = []string{"v"} }, no(0.82, CodeModelObjection, met+" "+met)},
 		{"a confidence of 95", approving(ids), func(a *llm.Answer) { a.Confidence = 95 }, unreadable},
 		{"floods the criteria", approving(ids), func(a *llm.Answer) { a.Criteria = slices.Repeat(a.Criteria, 100) }, unreadable},
 	} {
@@ -348,20 +344,10 @@ func TestModelChecksAnswers(t *testing.T) {
 	if err := check(approving(ids)); err != nil {
 		t.Errorf("a good answer: %v", err)
 	}
-	bad := rejecting(ids)
-	bad.Approved = true
-	if err := check(bad); err == nil || !strings.Contains(err.Error(), "contradicted to "+ids[0]) {
-		t.Errorf("approved beside not_met: %v", err)
-	}
-	bad = approving(ids)
+	bad := approving(ids)
 	bad.Criteria = bad.Criteria[:1]
 	if err := check(bad); !errors.Is(err, llm.ErrIncomplete) || !strings.Contains(err.Error(), "left out "+ids[1]) {
 		t.Errorf("left out: %v", err)
-	}
-	bad = approving(ids)
-	bad.Approved = false
-	if err := check(bad); err == nil || !strings.Contains(err.Error(), "refuses but answers met") {
-		t.Errorf("not approved, all met: %v", err)
 	}
 }
 
@@ -430,7 +416,7 @@ func TestModelAppliesACalibration(t *testing.T) {
 		{"rejects", rejecting(ids), c, 0.74, false},
 		{"another model", approving(ids), reviewCase(func(c *Case) { c.Rubric.Model = "second" }), 0.82, false},
 		{"other criteria", approving(ids), reviewCase(func(c *Case) { c.Rubric.Criteria[0] += "!" }), 0.82, false},
-		{"code says no, not the model", suspicious, c, 0.5, false},
+		{"suspects an instruction", suspicious, c, 0.82, false},
 	} {
 		op := opine(t, newModel(t, ModelConfig{Completer: tells(tt.answer), Calibrations: fitted}), tt.c)
 		wantAssurance := AssuranceLLM

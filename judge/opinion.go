@@ -12,7 +12,6 @@ import (
 
 	"github.com/gavel-mcp/gavel/judge/llm"
 	"github.com/gavel-mcp/gavel/judge/shown"
-	"github.com/gavel-mcp/gavel/prompts"
 	"github.com/gavel-mcp/gavel/validators"
 )
 
@@ -37,11 +36,14 @@ func (q question) findContradiction(a llm.Answer) error {
 	if !(a.Confidence >= 0 && a.Confidence <= 1) {
 		return errors.New("the model states a confidence outside 0 to 1")
 	}
+	if len(a.Criteria) > 2*len(q.criteria)+maxStrays {
+		return fmt.Errorf("the model gives %d answers to %d criteria", len(a.Criteria), len(q.criteria))
+	}
 	if a.Keyed != q.keyed && (!a.NoCriteria || a.Approved) {
 		return q.missedForm(a)
 	}
-	if len(a.Criteria) > 2*len(q.criteria)+maxStrays {
-		return fmt.Errorf("the model gives %d answers to %d criteria", len(a.Criteria), len(q.criteria))
+	if a.Keyed {
+		return q.findGap(a)
 	}
 	met, notMet := map[string]bool{}, map[string]bool{}
 	for _, c := range a.Criteria {
@@ -53,7 +55,7 @@ func (q question) findContradiction(a llm.Answer) error {
 		}
 	}
 	overall := len(q.criteria) == 0
-	allMet := !overall && !slices.ContainsFunc(q.criteria, func(c prompts.Criterion) bool { return !met[idOf(c.ID)] })
+	allMet := !overall && !slices.ContainsFunc(q.criteria, func(c criterion) bool { return !met[c.id] })
 	switch {
 	case overall && a.Approved && q.clean(a.Reasoning, maxWords) == "":
 		return errors.New("the model approves but gives no reasoning")
@@ -64,7 +66,7 @@ func (q question) findContradiction(a llm.Answer) error {
 	case !a.Approved && allMet && len(notMet) == 0 && !a.InjectionSuspected:
 		return errors.New("the model refuses but answers met to every criterion")
 	}
-	return q.findGap(a)
+	return nil
 }
 
 // missedForm describes an answer whose criteria have another form than the question asks for.
@@ -78,47 +80,27 @@ func (q question) missedForm(a llm.Answer) error {
 	return fmt.Errorf("%w: the model gave the criteria as a list, without the required members", llm.ErrIncomplete)
 }
 
-// findGap describes a keyed answer that does not answer exactly the criteria that were asked.
-func (q question) findGap(a llm.Answer) error {
-	if !a.Keyed {
-		return nil
-	}
-	answered := map[string]bool{}
-	for _, c := range a.Criteria {
-		answered[idOf(c.ID)] = true
-	}
-	var missing []string
-	for _, c := range q.criteria {
-		if !answered[c.ID] {
-			missing = append(missing, c.ID)
-		}
-		delete(answered, c.ID)
-	}
-	if len(missing) > 0 {
-		return fmt.Errorf("%w: the model left out %s", llm.ErrIncomplete, strings.Join(missing, ", "))
-	}
-	if len(answered) > 0 {
-		return fmt.Errorf("%w: the model answers %s, which was not asked", llm.ErrIncomplete, cleanText(strings.Join(slices.Sorted(maps.Keys(answered)), ", "), maxLabel))
-	}
-	return nil
-}
-
 // idOf normalises a criterion's id as models write it.
 func idOf(id string) string { return strings.ToLower(strings.TrimSpace(id)) }
 
 // weighAnswer turns a consistent answer into an opinion. If there are criteria, the model only
 // answers them, and code derives the outcome.
 func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Opinion {
+	a = q.grade(a)
 	verdicts := q.verdicts(a)
 	model.Criteria = verdicts[:min(len(verdicts), maxRecorded)]
+	advice := slices.DeleteFunc(slices.Clone(verdicts), func(v CriterionVerdict) bool { return !v.Advisory || v.Status == llm.StatusMet })
+	verdicts = slices.DeleteFunc(slices.Clone(verdicts), func(v CriterionVerdict) bool { return v.Advisory })
 	unmet := withStatus(verdicts, llm.StatusNotMet)
 	open := withStatus(verdicts, llm.StatusCannotAssess)
 	if len(open) > 0 && len(unmet) == 0 && !a.InjectionSuspected {
-		return q.undecidedOpinion(a, open, model)
+		op := q.undecidedOpinion(a, open, model)
+		op.Flags = q.adviceFlags(advice)
+		return op
 	}
 	op := Opinion{
 		Layer: LayerModel, Outcome: Approve, Confidence: unavailableConfidence, Assurance: AssuranceLLM,
-		Suggestions: q.cleanRemarks(a.Suggestions),
+		Suggestions: q.cleanRemarks(a.Suggestions), Flags: q.adviceFlags(advice),
 	}
 	if a.InjectionSuspected || len(unmet) > 0 || !a.Approved {
 		op.Outcome, op.Findings = Reject, q.rejectionFindings(a, unmet)
@@ -162,6 +144,14 @@ func countCriteria(n int) string {
 	return fmt.Sprintf("all %d criteria", n)
 }
 
+// adviceFlags reports advisory criteria that do not hold.
+func (q question) adviceFlags(advice []CriterionVerdict) (flags []string) {
+	for _, f := range q.findingsOn(CodeCriterionNotMet, advice, nil) {
+		flags = append(flags, "Advice, which does not block: "+f.Message)
+	}
+	return flags
+}
+
 // undecidedOpinion lists the criteria that cannot be assessed. If the model refused, it includes the reasons.
 func (q question) undecidedOpinion(a llm.Answer, open []CriterionVerdict, model ModelRecord) Opinion {
 	reasoning := troubleMessage(TroubleCannotAssess)
@@ -191,11 +181,11 @@ func (q question) verdicts(a llm.Answer) []CriterionVerdict {
 
 // verdictOn settles one criterion. The gravest of several answers counts; a quote proves one criterion
 // only.
-func (q question) verdictOn(c prompts.Criterion, answers []llm.Criterion, proves map[string]string) CriterionVerdict {
-	v := CriterionVerdict{ID: c.ID, Text: q.clean(c.Text, maxPhrase)}
-	proof := q.proofs[c.Text]
+func (q question) verdictOn(c criterion, answers []llm.Criterion, proves map[string]string) CriterionVerdict {
+	v := CriterionVerdict{ID: c.id, Text: q.clean(c.text, maxPhrase), Advisory: c.terms.Advisory}
+	proof := c.proof
 	for _, a := range answers {
-		if idOf(a.ID) != idOf(c.ID) {
+		if idOf(a.ID) != c.id {
 			continue
 		}
 		if a.Status == llm.StatusMet {
@@ -203,14 +193,14 @@ func (q question) verdictOn(c prompts.Criterion, answers []llm.Criterion, proves
 		}
 		status, why := q.verifyCriterion(a, proof)
 		key, first := q.identifyQuote(a.Evidence, proves)
-		if status == llm.StatusMet && first != "" && first != c.ID {
+		if status == llm.StatusMet && first != "" && first != c.id {
 			status, why = llm.StatusCannotAssess, "its quote already proves "+first
 		}
 		if statusRank(status) > statusRank(v.Status) {
 			v.Status, v.Why, v.Evidence, v.Says = status, why, q.clean(a.Evidence, maxQuote), q.clean(a.Why, maxPhrase)
-			v.Basis = ""
+			v.Basis, v.Grade = "", a.Grade
 			if status == llm.StatusMet {
-				v.Basis, proves[key] = q.findBasis(a.Evidence), c.ID
+				v.Basis, proves[key] = q.findBasis(a.Evidence), c.id
 			}
 		}
 	}

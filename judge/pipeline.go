@@ -166,6 +166,7 @@ func (p *Pipeline) weighLayer(ctx context.Context, layer Layer, c *Case, h *deli
 		c.Identity, c.Bound = IdentityWith(c.Identity, c.Fetched), BoundWith(c.Bound, c.Fetched)
 		c.Scrub = scrubEvidence(*c)
 	}
+	c.unasked = append(c.unasked, op.NotAsked...)
 	if op.Route != nil {
 		chosen := c.Candidates[*op.Route]
 		h.target = chosen.Target

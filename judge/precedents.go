@@ -139,8 +139,8 @@ func (q *question) showPrecedents(c Case) (shown.Documents, error) {
 	for i, p := range c.precedents {
 		says := map[string]string{}
 		for _, one := range q.criteria {
-			if status := p.Criteria[one.Text]; status != "" {
-				says[one.ID] = status
+			if status := p.Criteria[one.text]; status != "" {
+				says[one.id] = status
 			}
 		}
 		if len(says) == 0 {

@@ -114,6 +114,9 @@ func (p Proof) CanMeet(fields map[string]ValueBound, keyed bool) bool {
 // EvidenceOnly returns the first criterion that only a quote from fetched evidence proves, "" for none.
 func (r Rubric) EvidenceOnly() string {
 	for _, text := range r.Criteria {
+		if r.Terms[text].Advisory {
+			continue
+		}
 		if from := strings.TrimPrefix(r.Proofs[text].source(), "/"); from == shown.Evidence || strings.HasPrefix(from, shown.Evidence+"/") {
 			return text
 		}
@@ -137,15 +140,6 @@ func (p Proof) describe() string {
 		demands = append(demands, "matching "+p.Pattern)
 	}
 	return strings.Join(demands, ", ")
-}
-
-// CriteriaWithProofs returns the criteria with their proofs, as they are put to the model.
-func (r Rubric) CriteriaWithProofs() []string {
-	var out []string
-	for _, text := range r.Criteria {
-		out = append(out, r.Proofs[text].describeCriterion(text))
-	}
-	return out
 }
 
 // describeCriterion returns a criterion's text with the proof that it requires.

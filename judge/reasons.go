@@ -171,8 +171,8 @@ func confidenceWarning(c float64) string {
 
 // Messages about a move that gives a model nothing to judge.
 const (
-	nothingToJudgeText = "The model was not asked: there is no data, context or evidence to judge, and there are no criteria."
-	nothingToJudgeHint = "The model was not asked, because there is no data, context or evidence to judge: send data that describes what was done, or ask a person."
+	nothingToJudgeText = "The model was not asked: no criterion applies, and there is no data, context or evidence to judge as a whole."
+	nothingToJudgeHint = "The model was not asked, because no criterion applies, or there is no data, context or evidence to judge: send data that describes what was done, or ask a person."
 )
 
 func fallbackWarning(why string, have Assurance) string {

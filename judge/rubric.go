@@ -43,6 +43,9 @@ func (r Rubric) Validate() error {
 	if _, err := prompts.Find(r.Prompt, prompts.RecordedIDs()); r.Prompt != "" && err != nil {
 		errs = append(errs, err)
 	}
+	for _, t := range r.Terms {
+		errs = append(errs, t.Validate())
+	}
 	return errors.Join(append(errs, errors.Join(r.exemplarErrors()...), r.Panel.Validate())...)
 }
 

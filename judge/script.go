@@ -25,13 +25,13 @@ func (s scripts) Weigh(ctx context.Context, c Case) (Opinion, error) {
 		return orNone(fault), err
 	}
 	if c.early != nil && c.early.Schema.Passes() {
-		return readScriptReply(checks, c.Candidates, *c.early)
+		return readScriptReply(c, checks, *c.early)
 	}
 	reply, err := set.RunScripts(ctx, c.scriptInput())
 	if err != nil {
 		return Opinion{}, fmt.Errorf("judge: run the scripts: %w", err)
 	}
-	return readScriptReply(checks, c.Candidates, reply)
+	return readScriptReply(c, checks, reply)
 }
 
 func (c Case) scriptChecks() validators.Checks {
@@ -49,7 +49,8 @@ func (c Case) scriptInput() validators.Input {
 
 // readScriptReply reads the sandbox's reply. A reply that does not answer the question counts as a
 // failure of the sandbox.
-func readScriptReply(asked validators.Checks, candidates []Candidate, reply script.Reply) (Opinion, error) {
+func readScriptReply(c Case, asked validators.Checks, reply script.Reply) (Opinion, error) {
+	candidates := c.Candidates
 	op := Opinion{Layer: LayerScript, Confidence: 1, Assurance: AssuranceNone, Sandbox: reply.Unhardened}
 	if len(asked.Routes) > 0 {
 		switch {
@@ -73,7 +74,23 @@ func readScriptReply(asked validators.Checks, candidates []Candidate, reply scri
 	if len(reply.Results) != len(asked.Validators) {
 		return Opinion{}, fmt.Errorf("judge: the sandbox answered for %d of %d validators: %w", len(reply.Results), len(asked.Validators), script.ErrUnavailable)
 	}
-	return combineValidators(op, reply.Results), nil
+	// The conditions of criteria come last.
+	own := len(asked.Validators)
+	for own > 0 && asked.Validators[own-1].Kind == script.Condition {
+		own--
+	}
+	var holds []bool
+	for _, r := range reply.Results[own:] {
+		if r.Code != script.OK {
+			fault := unavailableOpinion(LayerScript)
+			fault.Sandbox, fault.Findings = reply.Unhardened, []validators.Finding{faultFinding("condition", r)}
+			fault.Reasoning = joinFindings(fault.Findings)
+			return fault, nil
+		}
+		holds = append(holds, r.Valid)
+	}
+	op.NotAsked = c.Rubric.listUnasked(holds)
+	return combineValidators(op, reply.Results[:own]), nil
 }
 
 // combineValidators combines the results of the validators. All must agree; each one that does not is

@@ -119,6 +119,8 @@ type Opinion struct {
 	RetryAfter document.Milliseconds `json:"retryAfterMs,omitempty,omitzero"`
 	// Route is the index of the chosen Candidate, set by the script layer if the case has routes.
 	Route *int `json:"route,omitempty"`
+	// NotAsked are the ids of the criteria whose conditions do not hold, set by the script layer.
+	NotAsked []string `json:"notAsked,omitempty"`
 	// Sandbox lists the protections that were missing when scripts ran.
 	Sandbox []string `json:"sandbox,omitempty"`
 	// Evidence is the evidence that the evidence layer fetched, nil for every other layer. It is
@@ -202,6 +204,10 @@ type CriterionVerdict struct {
 	// Why explains why code changed the status: the evidence is not in the data, or the model
 	// left the criterion out.
 	Why string `json:"why,omitempty"`
+	// Grade is the answer to a criterion with a scale; Status is the result of comparing it.
+	Grade int `json:"grade,omitempty"`
+	// Advisory is true if the criterion does not count for the outcome.
+	Advisory bool `json:"advisory,omitempty"`
 	// Says is the model's own sentence about the criterion, truncated; "" if it was not asked for one.
 	Says string `json:"says,omitempty"`
 }

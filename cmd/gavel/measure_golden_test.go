@@ -118,7 +118,7 @@ func TestPromptsThatDemandProofDecideAlike(t *testing.T) {
 		return authoredAnswer(q, c)
 	}))
 	defer provider.Close()
-	code, out := evalRun(t, provider.URL, "--mode", "live", "--split", "dev", "--prompt", "v2,v3", "--llm-rate", "0", "--llm-token-rate", "0", goldenFolder)
+	code, out := evalRun(t, provider.URL, "--mode", "record", "--cassette", filepath.Join(t.TempDir(), "both"), "--split", "dev", "--prompt", "v3,v4", "--llm-rate", "0", "--llm-token-rate", "0", goldenFolder)
 	if code != term.ExitOK || !strings.Contains(out, "0 new false approvals, 0 gone (p = 1); 0 outcomes no longer right, 0 become right (p = 1)") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}

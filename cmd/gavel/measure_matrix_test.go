@@ -33,7 +33,7 @@ func TestMatrix(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := func(name string) string { return filepath.Join(dir, name) }
-	args := []string{"--model", "strict,easy", "--prompt", "v1,v2", "--mode", "record", "--cassette", out("tape.jsonl"), "--gates", gates}
+	args := []string{"--model", "strict,easy", "--prompt", "v3,v4", "--mode", "record", "--cassette", out("tape.jsonl"), "--gates", gates}
 	for _, name := range []string{"m.json", "m.html", "m.xml", "m.txt", "m.jsonl"} {
 		args = append(args, "--out", out(name))
 	}
@@ -42,18 +42,18 @@ func TestMatrix(t *testing.T) {
 		t.Fatalf("exit code %d, %d requests\n%s", code, model.Count(), text)
 	}
 	for _, want := range []string{
-		"  strict transition/v1  passed  0.0 % (0 of 20)", "  easy transition/v2    FAILED  100.0 % (20 of 20)",
-		"Against strict transition/v1", "  easy transition/v1    20                   0     1.000          1.000 to 1.000 ", "at 98.33 %; their intervals resample groups. All 3 together keep 95 % (Bonferroni).",
-		"\nFAILED: 2 of 4 cells: easy transition/v1 (1 of 1 gates do not hold), easy transition/v2 (1 of 1 gates do not hold)\n",
+		"  strict transition/v3  passed  0.0 % (0 of 20)", "  easy transition/v4    FAILED  100.0 % (20 of 20)",
+		"Against strict transition/v3", "  easy transition/v3    20                   0     1.000          1.000 to 1.000 ", "at 98.33 %; their intervals resample groups. All 3 together keep 95 % (Bonferroni).",
+		"\nFAILED: 2 of 4 cells: easy transition/v3 (1 of 1 gates do not hold), easy transition/v4 (1 of 1 gates do not hold)\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the report lacks %q\n%s", want, text)
 		}
 	}
 	for name, wants := range map[string][]string{
-		"m.html":  {"<title>Judges compared</title>", "other than strict transition/v1 (40)", "reject / reject / approve / approve, right is reject", `<p class="kind">easy transition/v2</p>`},
-		"m.xml":   {`name="easy transition/v1: gates" tests="2" failures="2"`, `name="strict transition/v2: cases" tests="40"`},
-		"m.jsonl": {`{"cell":"easy transition/v2","case":"c39"`},
+		"m.html":  {"<title>Judges compared</title>", "other than strict transition/v3 (40)", "reject / reject / approve / approve, right is reject", `<p class="kind">easy transition/v4</p>`},
+		"m.xml":   {`name="easy transition/v3: gates" tests="2" failures="2"`, `name="strict transition/v4: cases" tests="40"`},
+		"m.jsonl": {`{"cell":"easy transition/v4","case":"c39"`},
 	} {
 		raw, err := os.ReadFile(out(name))
 		if err != nil {
@@ -87,7 +87,7 @@ func TestMatrix(t *testing.T) {
 	if code != term.ExitUnknown || model.Count() != 185 || other.Count() != 25 || !strings.Contains(text, "FAILED: 2 of 2 cells: strict (not evaluated), easy (not evaluated)") || strings.Count(text, "Not evaluated: 15 of 40") != 1 {
 		t.Errorf("exit code %d, %d requests\n%s", code, model.Count(), text)
 	}
-	code, text = evalRun(t, provider.URL, "--prompt", "v1", "--prompt", "v2", "--llm-model", "strict", "--mode", "replay", "--cassette", out("tape.jsonl"), "--gates", gates, smallSet(t, 40))
+	code, text = evalRun(t, provider.URL, "--prompt", "v3", "--prompt", "v4", "--llm-model", "strict", "--mode", "replay", "--cassette", out("tape.jsonl"), "--gates", gates, smallSet(t, 40))
 	if code != term.ExitOK || !strings.Contains(text, "\nPASSED: all gates hold in all 2 cells, and none is significantly worse than the first\n") {
 		t.Errorf("exit code %d\n%s", code, text)
 	}
@@ -108,20 +108,21 @@ func TestOneCellIsARun(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(filepath.Dir(cases), "flow.json"), []byte(panel), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, text := evalRun(t, provider.URL, "--model", "other", "--prompt", "v1", "--mode", "live", "--workers", "1", cases)
-	if code != term.ExitOK || !slices.Equal(asked, []string{"other", "other"}) || !strings.Contains(text, "model other, prompt transition/v1") {
+	code, text := evalRun(t, provider.URL, "--model", "other", "--prompt", "v4", "--mode", "live", "--workers", "1", cases)
+	if code != term.ExitOK || !slices.Equal(asked, []string{"other", "other"}) || !strings.Contains(text, "model other, prompt transition/v4") {
 		t.Errorf("exit code %d, asked %q\n%s", code, asked, text)
 	}
 	for _, wrong := range [][]string{
 		{"--model", "a,b", "--structural"},
-		{"--prompt", "v2", "--structural"},
+		{"--prompt", "v4", "--structural"},
 		{"--model", "a,a"},
 		{"--model", "a,a@http://127.0.0.1:9"},
 		{"--model", "a@http://127.0.0.1:9,b"},
-		{"--prompt", "v1,transition/v1"},
-		{"--prompt", "v1,v99"},
+		{"--prompt", "v4,transition/v4"},
+		{"--prompt", "v4,v99"},
+		{"--prompt", "v3", "--mode", "live"},
 		{"--model", "a,b", "--baseline", "r.json"},
-		{"--model", "a,b,c,d,e,f,g,h,i", "--prompt", "v1,v2"},
+		{"--model", "a,b,c,d,e,f,g,h,i", "--prompt", "v3,v4", "--cassette", "x.jsonl"},
 	} {
 		if code, text := evalRun(t, "http://127.0.0.1:9", append(wrong, "cases.jsonl")...); code != term.ExitUsage {
 			t.Errorf("%v: exit code %d\n%s", wrong, code, text)

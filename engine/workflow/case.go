@@ -114,6 +114,13 @@ func (d *Definition) fillAdvanceCase(c *judge.Case, in CaseInput) error {
 		c.Candidates = append(c.Candidates, d.Candidate(r.Target, in.Facts, in.State))
 	}
 	c.Rubric = d.resolveRubric(t.Judge, in.Overlays)
+	if c.Rubric.Enabled && c.Rubric.UseLLM {
+		for i, source := range c.Rubric.Conditions() {
+			c.Checks.Validators = append(c.Checks.Validators, script.Script{
+				Name: fmt.Sprintf("states.%s.transitions.%s.criteria.when[%d]", s.Name, t.Action, i), Kind: script.Condition, Source: source,
+			})
+		}
+	}
 	if c.Rubric.Mode == judge.Shadow || !isFieldMissing(c) {
 		d.merge(c)
 	}

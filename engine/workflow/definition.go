@@ -140,6 +140,7 @@ type JudgeSettings struct {
 	Content            *judge.ContentPolicy     `json:"content,omitempty"`
 	Criteria           []string                 `json:"criteria,omitempty"`
 	Proofs             map[string]judge.Proof   `json:"proofs,omitempty"` // by the text of the criterion
+	Terms              map[string]judge.Terms   `json:"terms,omitempty"`  // by the text of the criterion
 	Model              *string                  `json:"model,omitempty"`
 	Samples            *int                     `json:"samples,omitempty"`
 	Panel              *judge.Panel             `json:"panel,omitempty"`

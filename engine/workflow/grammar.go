@@ -205,8 +205,23 @@ var criterionObject = objectGrammar{
 		{"text", "The sentence that the model judges.", `{"anyOf":[{"type":"string","minLength":1},{"$ref":"#/$defs/file"}]}`},
 		{"basis", "evidence: only a quote from fetched evidence meets it; without one it is not met, whatever the model answers.", `{"enum":["evidence"]}`},
 		{"proof", "Demands on the quote, in addition to being verbatim. If it does not meet them, the criterion cannot be assessed.", `{"$ref":"#/$defs/proof"}`},
+		{"when", "A JavaScript expression over data, context, evidence and call: the criterion is asked only if it is true.", scriptShape},
+		{"advisory", "true: the answer is reported and recorded, and never blocks.", `{"type":"boolean"}`},
+		{"each", "A JSON pointer to a list of at most 20 items, such as /data/symptoms: the criterion is asked of each item, and all must hold.", `{"type":"string","pattern":"^/(data|context|evidence)/."}`},
+		{"scale", "Grades instead of met or not. Code compares the grade with atLeast, which the model does not see.", `{"$ref":"#/$defs/scale"}`},
 	},
 	required: []string{"text"},
+}
+
+var scaleObject = objectGrammar{
+	name: "scale",
+	doc:  "The grades of a criterion, from 1 to of. Without a grade in the documents, a person decides.",
+	keys: []ObjectKey{
+		{"of", "The highest grade.", `{"type":"integer","minimum":2,"maximum":10}`},
+		{"atLeast", "The lowest grade that meets the criterion.", `{"type":"integer","minimum":1,"maximum":10}`},
+		{"grades", "What each grade means, from 1 on.", `{"type":"array","minItems":2,"maxItems":10,"items":{"type":"string","minLength":1}}`},
+	},
+	required: []string{"of", "atLeast"},
 }
 
 var proofObject = objectGrammar{
@@ -248,7 +263,7 @@ var retentionObject = objectGrammar{
 }
 
 // objects lists all objects of the format, in the order of the schema's $defs.
-var objects = []*objectGrammar{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject, &agentsObject, &criterionObject, &proofObject, &fileObject, &panelObject}
+var objects = []*objectGrammar{&documentObject, &stateObject, &transitionObject, &routeObject, &exemplarObject, &evidenceObject, &reviewObject, &judgeObject, &stateValidatorObject, &retentionObject, &agentsObject, &criterionObject, &scaleObject, &proofObject, &fileObject, &panelObject}
 
 // notSupported lists keys that people may expect because other judges have them.
 var notSupported = map[string]string{

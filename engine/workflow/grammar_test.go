@@ -72,7 +72,7 @@ func TestFormatSchemaRejectsInvalidDocuments(t *testing.T) {
 
 // beyondSchema are cases that a JSON Schema cannot express.
 var beyondSchema = []string{
-	"a criterion given twice", "a proof with a pattern that is none", "a proof from data with the basis evidence",
+	"a criterion given twice", "a grade above the scale", "grades that are too few", "a proof with a pattern that is none", "a proof from data with the basis evidence",
 	"panel and samples",
 	"hidden state name", "evidence twice", "a reference to nothing known", "a reference that is an expression",
 	"a reference that is not closed", "a timeout that is too long", "validator in a file", "a review that expires at once", "retention of a day",
@@ -126,6 +126,9 @@ func TestParserReadsEveryKeyOfTheSchema(t *testing.T) {
 		}},
 		"/states/a/transitions/go/criteria/0/proof": {root.Defs["proof"], func(p string) string {
 			return `{"states":{"a":{"transitions":{"go":{"criteria":[{"text":"t","proof":{` + p + `}}]}}}}}`
+		}},
+		"/states/a/transitions/go/criteria/0/scale": {root.Defs["scale"], func(p string) string {
+			return `{"states":{"a":{"transitions":{"go":{"criteria":[{"text":"t","scale":{` + p + `}}]}}}}}`
 		}},
 		"/states/a/transitions/go/panel": {root.Defs["panel"], func(p string) string {
 			return `{"states":{"a":{"transitions":{"go":{"panel":{` + p + `}}}}}}`

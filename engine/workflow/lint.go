@@ -406,6 +406,19 @@ func (d *Definition) ListSchemas(owner validators.Owner) []SchemaPlace {
 	return out
 }
 
+// listConditions returns the conditions of the criteria in settings, which may be nil.
+func listConditions(s *JudgeSettings, at string) (out []script.Script) {
+	if s == nil {
+		return nil
+	}
+	for i, text := range s.Criteria {
+		if when := s.Terms[text].When; when != "" {
+			out = append(out, script.Script{Name: fmt.Sprintf("%s/criteria/%d/when", at, i), Kind: script.Condition, Source: when})
+		}
+	}
+	return out
+}
+
 func (d *Definition) listParts() []part {
 	var out []part
 	add := func(fields []string, schema json.RawMessage, at string, schemaKey string) {
@@ -424,6 +437,7 @@ func (d *Definition) listParts() []part {
 		if t.Validator != "" {
 			scripts.Validators = append(scripts.Validators, script.Script{Name: at + "/validator", Kind: script.Validator, Source: t.Validator})
 		}
+		scripts.Validators = append(scripts.Validators, listConditions(&t.Judge, at)...)
 		if !t.Conditional() {
 			return
 		}
@@ -431,6 +445,7 @@ func (d *Definition) listParts() []part {
 			scripts.Routes = append(scripts.Routes, script.Script{Name: d.routePath(s, t, i, "condition"), Kind: script.Condition, Source: r.Condition})
 		}
 	})
+	scripts.Validators = append(scripts.Validators, listConditions(d.Judge, "/judgeConfig")...)
 	for _, state := range sortedKeys(d.StateValidators) {
 		v := d.StateValidators[state]
 		add(v.RequiredFields, v.Schema, joinPointer("/stateValidators", state), "schema")

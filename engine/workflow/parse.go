@@ -329,7 +329,7 @@ func (p *parser) parseSettings(o *document.ObjectReader) JudgeSettings {
 		OnEvidenceMissing:  parseEnum(o, "onEvidenceMissing", judge.Reject, judge.Escalate),
 		Review:             p.parseReview(o),
 	}
-	s.Criteria, s.Proofs = p.parseCriteria(o)
+	p.parseCriteria(o, &s)
 	s.Panel = p.parsePanel(o)
 	if n := s.Samples; n != nil && (*n < 1 || *n > judge.MaxSamples || *n%2 == 0) {
 		p.rejectValue(o.Value("samples"), "samples must be an odd number from 1 to %d", judge.MaxSamples)
@@ -445,43 +445,72 @@ func (p *parser) parseValidator(o *document.ObjectReader, name string) string {
 	return p.parseScript(o, name)
 }
 
-// parseCriteria reads a list of criteria. Each may be in a file, and each may have a proof.
-func (p *parser) parseCriteria(o *document.ObjectReader) ([]string, map[string]judge.Proof) {
+// parseCriteria reads a list of criteria into s. Each may be in a file, and each may have a proof and terms.
+func (p *parser) parseCriteria(o *document.ObjectReader, s *JudgeSettings) {
 	if o.Value("criteria") == nil {
-		return nil, nil
+		return
 	}
-	out := []string{}
-	var proofs map[string]judge.Proof
+	s.Criteria = []string{}
 	for _, item := range o.Items("criteria") {
 		var proof judge.Proof
+		var terms judge.Terms
 		text := item
 		if item.Kind == document.Object && item.Get("file") == nil {
 			c := p.Sub(item)
 			p.checkKeys(c, &criterionObject)
-			proof = p.parseProof(c)
+			proof, terms = p.parseProof(c), p.parseTerms(c)
 			if text = c.Value("text"); text == nil {
 				continue // reported as missing
 			}
 		}
 		p.inlineFile(text)
+		plain := proof == (judge.Proof{}) && terms == (judge.Terms{})
 		switch {
 		case text.Kind != document.String:
 			p.addIssue("type", text, text.Line, "expected a string or an object with \"text\", got %s", text.Kind)
 			continue
 		case text.Text == "":
 			p.rejectValue(text, "the criterion is empty; remove it")
-		case slices.Contains(out, text.Text) && proof != (judge.Proof{}):
-			p.rejectValue(text, "the criterion is given twice; keep one, with its proof")
+		case slices.Contains(s.Criteria, text.Text) && !plain:
+			p.rejectValue(text, "the criterion is given twice; keep one, with what belongs to it")
 		}
-		out = append(out, text.Text)
+		s.Criteria = append(s.Criteria, text.Text)
 		if proof != (judge.Proof{}) {
-			if proofs == nil {
-				proofs = map[string]judge.Proof{}
-			}
-			proofs[text.Text] = proof
+			s.Proofs = setKey(s.Proofs, text.Text, proof)
+		}
+		if terms != (judge.Terms{}) {
+			s.Terms = setKey(s.Terms, text.Text, terms)
 		}
 	}
-	return out, proofs
+}
+
+func setKey[T any](m map[string]T, key string, value T) map[string]T {
+	if m == nil {
+		m = map[string]T{}
+	}
+	m[key] = value
+	return m
+}
+
+// parseTerms reads what a criterion says besides its text and its proof.
+func (p *parser) parseTerms(c *document.ObjectReader) judge.Terms {
+	t := judge.Terms{When: p.parseScript(c, "when"), Advisory: c.Bool("advisory"), Each: c.String("each")}
+	reject := "each"
+	if c.Has("scale") {
+		o := c.Object("scale")
+		p.checkKeys(o, &scaleObject)
+		if o.Node() == nil {
+			return t
+		}
+		t.Scale = &judge.Scale{Grades: o.Strings("grades")}
+		setIfPresent(&t.Scale.Of, o.IntPtr("of"))
+		setIfPresent(&t.Scale.AtLeast, o.IntPtr("atLeast"))
+		reject = "scale"
+	}
+	if err := t.Validate(); err != nil {
+		p.rejectValue(c.Value(reject), "%v", err)
+	}
+	return t
 }
 
 // Limits of a proof.

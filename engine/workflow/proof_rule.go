@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gavel-mcp/gavel/judge"
 )
@@ -17,6 +18,13 @@ func checkProofs(s *linter) {
 		}
 		for _, text := range r.Criteria {
 			field, isData := r.Proofs[text].DataField()
+			if each, ok := strings.CutPrefix(r.Terms[text].Each, "/data/"); ok {
+				field, _, _ = strings.Cut(each, "/")
+				if !slices.Contains(required, field) {
+					s.addIssue(s.settingPath(from, t, "criteria"), "%s is asked of each item of %s, which the transition does not require: without it the move is refused; add it to \"requiredFields\"", quoteName(text), quoteName("/data/"+field))
+				}
+				continue
+			}
 			if !isData {
 				continue
 			}

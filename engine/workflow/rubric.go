@@ -56,7 +56,7 @@ func (d *Definition) resolveRubric(own JudgeSettings, overlays []Overlay) judge.
 		}
 	}
 	r.Criteria = joinCriteria(base.Criteria, own.Criteria)
-	r.Proofs = joinProofs(base.Proofs, own.Proofs)
+	r.Proofs, r.Terms = joinMaps(base.Proofs, own.Proofs), joinMaps(base.Terms, own.Terms)
 	for _, o := range overlays {
 		if o.TightenOnly {
 			tightenRubric(&r, o.Settings)
@@ -93,7 +93,7 @@ func (d *Definition) RequiredModels(overlays []Overlay) []string {
 // model and without requirements that only a transition can meet.
 func (d *Definition) resolveStartRubric(overlays []Overlay) judge.Rubric {
 	r := d.Rubric(overlays)
-	r.UseLLM, r.Criteria, r.Proofs, r.Model, r.Samples, r.Panel = false, nil, nil, "", 0, nil
+	r.UseLLM, r.Criteria, r.Proofs, r.Terms, r.Model, r.Samples, r.Panel = false, nil, nil, nil, "", 0, nil
 	r.RequireAssurance, r.Risk, r.OnEvidenceMissing, r.Content = judge.AssuranceNone, judge.RiskNormal, "", judge.ContentFlag
 	return r
 }
@@ -122,13 +122,14 @@ func joinCriteria(base, own []string) []string {
 	return out
 }
 
-func joinProofs(base, own map[string]judge.Proof) map[string]judge.Proof {
+// joinMaps returns the entries of both maps, or nil; those of own replace those of base.
+func joinMaps[T any](base, own map[string]T) map[string]T {
 	if len(base)+len(own) == 0 {
 		return nil
 	}
 	out := maps.Clone(base)
 	if out == nil {
-		out = map[string]judge.Proof{}
+		out = map[string]T{}
 	}
 	maps.Copy(out, own)
 	return out

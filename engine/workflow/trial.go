@@ -101,6 +101,8 @@ func (d *Definition) listScripts(s *State, t *Transition) []script.Script {
 	for _, key := range []string{t.Action, s.Name + "." + t.Action} {
 		add(script.Validator, joinPointer("/transitionValidators", key), d.TransitionValidators[key])
 	}
+	out = append(out, listConditions(&t.Judge, transitionPath(s.Name, t.Action))...)
+	out = append(out, listConditions(d.Judge, "/judgeConfig")...)
 	if t.Conditional() {
 		for i, r := range t.Routes {
 			add(script.Condition, d.routePath(s, t, i, "condition"), r.Condition)

@@ -33,10 +33,15 @@ func readAnswer(o document.JSON) (a Answer, lenient bool, fail *Error) {
 	a.Criteria, a.Keyed, a.NoCriteria = r.readCriteria()
 	a.Confidence = r.readShare("confidence")
 	a.InjectionSuspected = r.readBool("injection_suspected", false)
-	a.Approved = a.Keyed && !hasMember(o, "approved") || r.readBool("approved", true)
+	stated := hasMember(o, "approved")
+	a.Approved = a.Keyed && !stated || r.readBool("approved", true)
 	if a.Keyed {
 		unmet := func(c Criterion) bool { return c.Status != StatusMet && c.Status != StatusGraded }
-		a.Approved = a.Approved && !a.InjectionSuspected && len(a.Criteria) > 0 && !slices.ContainsFunc(a.Criteria, unmet)
+		met := !a.InjectionSuspected && len(a.Criteria) > 0 && !slices.ContainsFunc(a.Criteria, unmet)
+		if met && !a.Approved {
+			r.refuse("the answer refuses, but every criterion is met")
+		}
+		a.Approved = met
 	}
 	a.Violations = r.readTexts("violations", true)
 	a.Suggestions = r.readTexts("suggestions", false)

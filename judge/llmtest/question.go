@@ -33,7 +33,7 @@ type Question struct {
 }
 
 var (
-	criterionLine = regexp.MustCompile(`(?m)^- (c\d+):`)
+	criterionLine = regexp.MustCompile(`(?m)^- (c[\d_]+):`)
 	documentLines = regexp.MustCompile(`(?m)^<<(\w+):(\w+)>>\n(.*)\n<<\w+:end>>`)
 	nonceText     = regexp.MustCompile(`"nonce": ?"([^"]+)"`)
 )

@@ -148,12 +148,16 @@ func scoreCriteria(rows []Row, confidence float64) []CriterionScore {
 func AnswerTo(name string, all []judge.CriterionVerdict) (status string, ok bool) {
 	same := func(a string) bool { return strings.EqualFold(strings.TrimSpace(a), strings.TrimSpace(name)) }
 	for _, c := range all {
-		if same(c.ID) || same(c.Text) {
-			return c.Status, true
+		whole, _, _ := strings.Cut(c.ID, "_") // a criterion that was asked of each item: the gravest answer counts
+		if (same(c.ID) || same(whole) || same(c.Text)) && slices.Index(gravity, c.Status) >= slices.Index(gravity, status) {
+			status, ok = c.Status, true
 		}
 	}
-	return "", false
+	return status, ok
 }
+
+// gravity orders the statuses of a criterion.
+var gravity = []string{"", "met", "cannot_assess", "not_met"}
 
 // rateReasons computes Report.Reasons.
 func rateReasons(rows []Row, confidence float64) Rate {
