@@ -71,7 +71,7 @@ func TestTheContextIsProof(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"verbatim quote of at least four words", `If "data" is {}`, `exactly the members c1.`, `{"criteria": {"c1": {"evidence": `} {
+	for _, want := range []string{"verbatim quote of at least four words", `If "data" is {}`, `{"criteria": {"c1": {"evidence": …, "status": …, "why": …}}, `, `{"evidence": "", "status": "not_shown", `} {
 		if !strings.Contains(p.System, want) {
 			t.Errorf("the system text lacks %q", want)
 		}

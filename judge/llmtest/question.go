@@ -80,7 +80,7 @@ func parseQuestion(n int, path string, body []byte) Question {
 }
 
 // isKeyed reports whether each criterion is to be answered under its id.
-func (q Question) isKeyed() bool { return strings.Contains(q.System, `{"criteria": {"c1": {`) }
+func (q Question) isKeyed() bool { return strings.Contains(q.System, `{"criteria": {"c`) }
 
 func (q Question) has(member string) bool { _, ok := q.Raw[member]; return ok }
 
