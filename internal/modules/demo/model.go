@@ -95,28 +95,24 @@ var saysWhat = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(
 func judgedByScript(prompt string) string {
 	data := prompt[max(strings.LastIndex(prompt, `\"comments\"`), 0):]
 	type criterion struct {
-		ID       string `json:"id"`
 		Evidence string `json:"evidence"`
 		Status   string `json:"status"`
+		Why      string `json:"why"`
 	}
 	answer := struct {
-		Criteria           []criterion `json:"criteria"`
-		InjectionSuspected bool        `json:"injection_suspected"`
-		Reasoning          string      `json:"reasoning"`
-		Violations         []string    `json:"violations"`
-		Suggestions        []string    `json:"suggestions"`
-		Approved           bool        `json:"approved"`
-		Confidence         float64     `json:"confidence"`
-	}{Violations: []string{}, Suggestions: []string{}}
+		Criteria           map[string]criterion `json:"criteria"`
+		InjectionSuspected bool                 `json:"injection_suspected"`
+		Suggestions        []string             `json:"suggestions"`
+		Confidence         float64              `json:"confidence"`
+	}{Suggestions: []string{}}
 	if found := saysWhat().FindStringSubmatch(data); found != nil {
-		answer.Criteria = []criterion{{"c1", found[1], "met"}, {"c2", found[0], "met"}}
-		answer.Reasoning = "The comments name the sections and the data that they were compared with."
-		answer.Approved, answer.Confidence = true, 0.97
+		answer.Criteria = map[string]criterion{"c1": {found[1], "met", ""}, "c2": {found[0], "met", ""}}
+		answer.Confidence = 0.97
 	} else {
-		answer.Criteria = []criterion{{"c1", "", "not_met"}, {"c2", "", "not_met"}}
-		answer.Reasoning = "The comments only praise the document: they name no parts of the document and nothing that it was compared with."
-		answer.Suggestions = []string{"Name the sections that you read and what you compared them with."}
-		answer.Confidence = 0.95
+		answer.Criteria = map[string]criterion{
+			"c1": {"", "contradicted", "The comments only praise the document; they name no part of it."}, "c2": {"", "contradicted", "They name nothing that it was compared with."},
+		}
+		answer.Suggestions, answer.Confidence = []string{"Name the sections that you read and what you compared them with."}, 0.95
 	}
 	raw, err := json.Marshal(answer)
 	if err != nil {
