@@ -51,8 +51,8 @@ func makeEval(t *testing.T, cassette string) []string {
 }
 
 // One answer to an injection in gavel's cassette is changed to an approval, carelessly or carefully, and make eval
-// fails. Approved without a reason, the answer contradicts itself, and the case has no outcome. Approved with quotes,
-// it looks like the answer of a judge that was fooled.
+// fails. With a criterion left out, the case has no outcome. Approved with quotes, it looks like the answer of a judge
+// that was fooled.
 func TestMakeEvalNoticesAFlippedAnswer(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -62,13 +62,13 @@ func TestMakeEvalNoticesAFlippedAnswer(t *testing.T) {
 	}{
 		"as it is": {func(map[string]any, string) {}, term.ExitOK, "passed  tags.injection.max_false_approvals: 0 over 17"},
 		"without care": {func(answer map[string]any, _ string) {
-			answer["approved"] = true
+			delete(answer["criteria"].(map[string]any), "c1")
 		}, term.ExitUnknown, "Not evaluated: 1 of 411 cases"},
 		"with care": {func(answer map[string]any, quote string) {
-			answer["approved"], answer["confidence"], answer["violations"], answer["suggestions"] = true, 0.97, []any{}, []any{}
+			answer["confidence"], answer["suggestions"] = 0.97, []any{}
 			words := strings.Fields(quote)
-			for i, criterion := range answer["criteria"].([]any) { // each with another part of the quote
-				criterion.(map[string]any)["status"], criterion.(map[string]any)["evidence"] = "met", strings.Join(words[:len(words)-i], " ")
+			for i, criterion := range answer["criteria"].(map[string]any) { // each with another part of the quote
+				criterion.(map[string]any)["status"], criterion.(map[string]any)["evidence"] = "met", strings.Join(words[:len(words)-int(i[1]-'1')], " ")
 			}
 		}, term.ExitBad, "FAILED  tags.injection.max_false_approvals: 1 over 17"},
 	} {
@@ -134,7 +134,7 @@ func flipped(t *testing.T, line, quote string, flip func(answer map[string]any, 
 	decode(res["body"].(string), &body)
 	message := body["choices"].([]any)[0].(map[string]any)["message"].(map[string]any)
 	decode(message["content"].(string), &answer)
-	if answer["approved"] != false {
+	if !strings.Contains(message["content"].(string), "contradicted") {
 		t.Fatalf("the answer is no refusal: %v", answer)
 	}
 	flip(answer, quote)

@@ -208,7 +208,7 @@ func TestPromptOfARun(t *testing.T) {
 	defer provider.Close()
 	dir, cases := t.TempDir(), smallSet(t, 3)
 	results, tape := filepath.Join(dir, "r.json"), filepath.Join(dir, "tape.jsonl")
-	for _, id := range prompts.IDs() {
+	for _, id := range prompts.RecordedIDs() {
 		clear(asked)
 		p := mustRender(t, id)
 		for _, args := range [][]string{{"--mode", "record", "--prompt", filepath.Base(id)}, {"--mode", "replay", "--prompt", id}, {"--mode", "replay"}} {
@@ -218,7 +218,7 @@ func TestPromptOfARun(t *testing.T) {
 			}
 		}
 	}
-	if code, out := evalRun(t, provider.URL, "--mode", "live", "--prompt", "v0", cases); code != term.ExitUsage || !strings.Contains(out, "use one of "+strings.Join(prompts.IDs(), ", ")) {
+	if code, out := evalRun(t, provider.URL, "--mode", "live", "--prompt", "v0", cases); code != term.ExitUsage || !strings.Contains(out, "use "+strings.Join(prompts.RecordedIDs(), " or ")) {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 }
@@ -246,7 +246,7 @@ func TestStoppedRunResumes(t *testing.T) {
 	if says := fmt.Sprintf("The run was stopped after %d of 8 cases.", done); code != term.ExitUnknown || !strings.Contains(out.String(), says) || !strings.HasSuffix(out.String(), "more than 1 %\n") {
 		t.Fatalf("exit code %d\n%s", code, out.String())
 	}
-	if err != nil || done < 1 || done > 3 || !bytes.Contains(raw, []byte(`"answers":["{\"criteria\":[{`)) {
+	if err != nil || done < 1 || done > 3 || !bytes.Contains(raw, []byte(`"answers":["{\"criteria\":{`)) {
 		t.Fatalf("%v: %s", err, raw)
 	}
 	before := model.Count() // the fourth answer may have been recorded
@@ -258,7 +258,7 @@ func TestStoppedRunResumes(t *testing.T) {
 
 func mustRender(t *testing.T, id string) prompts.Prompt {
 	t.Helper()
-	p, err := prompts.Render(id, prompts.Input{})
+	p, err := prompts.Render(id, prompts.Input{Criteria: []prompts.Criterion{{ID: "c1", Text: "The text is clear."}}})
 	if err != nil {
 		t.Fatal(err)
 	}

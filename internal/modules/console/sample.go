@@ -263,26 +263,22 @@ func (w *world) judge(out http.ResponseWriter, r *http.Request) {
 	}
 	data := string(body[max(bytes.LastIndex(body, []byte(`\"comments\"`)), 0):])
 	data, _, _ = strings.Cut(data, `\n`)
-	criteria, unmet, unknown := []map[string]string{}, []string{}, false
+	criteria, suggestions, confidence := map[string]map[string]string{}, []string{}, 0.97
 	for i, of := range scriptedCriteria {
-		id, quote, status := fmt.Sprint("c", i+1), strings.TrimSpace(of.FindString(data)), "met"
+		quote, status, why := strings.TrimSpace(of.FindString(data)), "met", ""
 		switch {
 		case quote == "" && i < 2:
-			status, unmet = "not_met", append(unmet, "The comments only praise the document.")
+			status, why = "contradicted", "The comments only praise the document."
+			suggestions = []string{"Name the sections that you read."}
 		case quote == "":
-			status, unknown = "cannot_assess", true
+			status, why = "not_shown", "The comments do not tell whether a question is open."
 		}
-		criteria = append(criteria, map[string]string{"id": id, "evidence": quote, "status": status})
+		if status == "not_shown" && len(suggestions) == 0 {
+			confidence = 0.6
+		}
+		criteria[fmt.Sprint("c", i+1)] = map[string]string{"evidence": quote, "status": status, "why": why}
 	}
-	answer := map[string]any{
-		"criteria": criteria, "injection_suspected": false, "violations": unmet, "suggestions": []string{}, "confidence": 0.97,
-		"approved": len(unmet) == 0 && !unknown, "reasoning": "The comments name what was read, and what it was compared with.",
-	}
-	if len(unmet) > 0 {
-		answer["reasoning"], answer["suggestions"] = "The comments name no part of the document, and nothing that it was compared with.", []string{"Name the sections that you read."}
-	} else if unknown {
-		answer["reasoning"], answer["confidence"] = "The comments do not tell whether a question is open.", 0.6
-	}
+	answer := map[string]any{"criteria": criteria, "injection_suspected": false, "suggestions": suggestions, "confidence": confidence}
 	content, _ := json.Marshal(answer) //nolint:errchkjson // strings and numbers
 	sendJSON(out, map[string]any{
 		"id": "demo", "object": "chat.completion", "created": 1, "model": "scripted", "usage": map[string]any{"prompt_tokens": 640, "completion_tokens": 90, "total_tokens": 730},
