@@ -212,8 +212,13 @@ func TestWhen(t *testing.T) {
 func TestTermsThatMeanNothing(t *testing.T) {
 	t.Parallel()
 	for _, terms := range []Terms{
-		{Each: "symptoms"}, {Each: "/gate/states"}, {Each: "/data/"[:5]},
-		{Scale: &Scale{Of: 1, AtLeast: 1}}, {Scale: &Scale{Of: 11, AtLeast: 1}}, {Scale: &Scale{Of: 5}}, {Scale: &Scale{Of: 5, AtLeast: 6}},
+		{Each: "symptoms"},
+		{Each: "/gate/states"},
+		{Each: "/data/"[:5]},
+		{Scale: &Scale{Of: 1, AtLeast: 1}},
+		{Scale: &Scale{Of: 11, AtLeast: 1}},
+		{Scale: &Scale{Of: 5}},
+		{Scale: &Scale{Of: 5, AtLeast: 6}},
 		{Scale: &Scale{Of: 3, AtLeast: 2, Grades: []string{"a", "b"}}},
 	} {
 		if terms.Validate() == nil {

@@ -39,7 +39,8 @@ func (hostileFetcher) Fetch(context.Context, judge.EvidenceRequest, bool) (judge
 // doubtful is a model that quotes the data, and cannot assess the second criterion.
 func doubtful(s *setup) {
 	asked := llm.CompleterFunc(func(context.Context, llm.Request) (llm.Reply, error) {
-		return llm.Reply{Model: "scripted", Calls: 1, Answer: llm.Answer{Keyed: true,
+		return llm.Reply{Model: "scripted", Calls: 1, Answer: llm.Answer{
+			Keyed:      true,
 			Confidence: 0.9, Reasoning: "Undecided " + hostile,
 			Criteria: []llm.Criterion{
 				{ID: "c1", Status: llm.StatusMet, Evidence: "compared   the totals with invoice 4711"},

@@ -183,14 +183,6 @@ func TestApprovalsNeededPublished(t *testing.T) {
 	}
 }
 
-// near fails unless got is close to want.
-func near(t *testing.T, what string, got, want, within float64) {
-	t.Helper()
-	if math.IsNaN(got) || math.Abs(got-want) > within {
-		t.Errorf("%s: got %.8g, want %.8g (within %g)", what, got, want, within)
-	}
-}
-
 // exactUpperBound returns the exact one-sided upper bound of a rate of k in n.
 func exactUpperBound(k, n int, confidence float64) float64 {
 	return eval.NewRate(k, n, float64(n), confidence).Upper
