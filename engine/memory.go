@@ -83,7 +83,7 @@ func (m memory) Precedents(ctx context.Context, c judge.Case) ([]judge.Precedent
 // its reason names, and those that the model found not met.
 func newPrecedent(asked record.Event, said record.Review) judge.Precedent {
 	p := judge.Precedent{ID: asked.Decision.ID, Instance: asked.Instance, Principal: asked.Principal, Data: asked.Decision.Data, Criteria: map[string]string{}}
-	decided := said.Criteria(len(asked.Decision.Rubric.Criteria))
+	decided := said.Criteria(*asked.Decision)
 	for i, text := range asked.Decision.Rubric.Criteria {
 		if status := decided["c"+strconv.Itoa(i+1)]; status != "" {
 			p.Criteria[text] = status

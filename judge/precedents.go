@@ -82,7 +82,7 @@ func choosePrecedents(c Case, found []Precedent) []Precedent {
 		if doc.Kind() != document.Object {
 			continue
 		}
-		all = append(all, candidate{Precedent: p, print: string(FingerprintOf(doc)), nearest: similarity(own, trigramsOf(doc))})
+		all = append(all, candidate{Precedent: p, print: string(FingerprintOf(doc)), nearest: measureSimilarity(own, trigramsOf(doc))})
 	}
 	slices.SortFunc(all, func(a, b candidate) int { return cmp.Or(cmp.Compare(b.nearest, a.nearest), cmp.Compare(a.ID, b.ID)) })
 	for _, criterion := range c.Rubric.Criteria {
@@ -120,8 +120,8 @@ func trigramsOf(doc document.JSON) map[string]bool {
 	return out
 }
 
-// similarity is the Jaccard index of two sets.
-func similarity(a, b map[string]bool) float64 {
+// measureSimilarity returns the Jaccard index of two sets.
+func measureSimilarity(a, b map[string]bool) float64 {
 	both := 0
 	for part := range a {
 		if b[part] {

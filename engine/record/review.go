@@ -114,13 +114,18 @@ func ParseCriterion(word string) (id string, n int) {
 	return "", 0
 }
 
-// Criteria returns the statuses of criteria that a person's decision implies, by id. An approval meets all n. A
-// rejection says which are not met only if its reason begins with them.
-func (r Review) Criteria(n int) map[string]string {
-	out := map[string]string{}
+// Criteria returns the statuses of the reviewed decision's criteria that a person's decision implies, by id. An
+// approval meets all that were asked and can block. A rejection says which are not met only if its reason begins with
+// them.
+func (r Review) Criteria(reviewed Decision) map[string]string {
+	out, n := map[string]string{}, len(reviewed.Rubric.Criteria)
 	if r.Resolution == judge.Approve {
-		for i := range n {
-			out["c"+strconv.Itoa(i+1)] = "met"
+		for i, text := range reviewed.Rubric.Criteria {
+			id := "c" + strconv.Itoa(i+1)
+			unasked := slices.ContainsFunc(reviewed.Opinions, func(o judge.Opinion) bool { return slices.Contains(o.NotAsked, id) })
+			if !unasked && !reviewed.Rubric.Terms[text].Advisory {
+				out[id] = "met"
+			}
 		}
 		return out
 	}

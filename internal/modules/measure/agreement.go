@@ -170,7 +170,7 @@ func (t *agreementTally) add(h *historyReader, m judgedMove) {
 		o.Outcome = judge.Reject // which it was, time and again
 	}
 	t.outcomes[[2]judge.Outcome{o.Outcome, person.Resolution}]++
-	said := person.Criteria(len(o.Model.Criteria))
+	said := person.Criteria(*m.asked.Decision)
 	for _, c := range o.Model.Criteria {
 		if said[c.ID] != "" && c.Status != "cannot_assess" {
 			t.criteria.add(partKey{m.asked.Workflow + " " + m.asked.Action, c.Text}, m.asked.Instance, c.Status == "met", c.Status == said[c.ID])

@@ -383,7 +383,7 @@ func (h *historyReader) buildCase(m judgedMove) (c eval.Case, why string, err er
 		Expect: eval.Expect{Outcome: ev.Decision.Outcome}, Label: eval.Label{Source: "synthetic", By: string(ev.Decision.DecidedBy)},
 	}
 	if m.ended != nil && h.findBias(m) == "" { // the better label
-		c.Expect = eval.Expect{Outcome: m.ended.Review.Resolution, Criteria: m.ended.Review.Criteria(len(ev.Decision.Rubric.Criteria))}
+		c.Expect = eval.Expect{Outcome: m.ended.Review.Resolution, Criteria: m.ended.Review.Criteria(*ev.Decision)}
 		c.Label = eval.Label{Source: "human", By: m.ended.Review.By}
 	}
 	if h.ref != "" {
