@@ -129,7 +129,7 @@ func (r Review) Criteria(reviewed Decision) map[string]string {
 		}
 		return out
 	}
-	for _, word := range strings.Fields(r.Reason) {
+	for word := range strings.FieldsSeq(r.Reason) {
 		id, at := ParseCriterion(word)
 		if at < 1 || at > n {
 			break
