@@ -38,6 +38,7 @@ const (
 	RightRetain     Right = "remove records of"
 	RightRelease    Right = "release the subject of"
 	RightOperate    Right = "pause, resume or redrive runs of"
+	RightTranscript Right = "add the user's messages to"
 	RightPin        Right = "pin the tools of other servers for"
 )
 
@@ -67,6 +68,7 @@ var allowed = map[Right][]Role{
 	RightRetain:     {RoleOperator},
 	RightRelease:    {RoleOperator},
 	RightOperate:    {RoleOperator},
+	RightTranscript: {RoleProxy, RoleOperator},
 	RightPin:        {RoleOperator},
 }
 
@@ -91,7 +93,9 @@ func Authorize(p Principal, op Right) error {
 
 // seesAll reports whether a role sees the instances of all principals. Agents see their own instances and
 // those of shared workflows (sight).
-func seesAll(r Role) bool { return r == RoleOperator || r == RoleReviewer || r == RoleAuditor }
+func seesAll(r Role) bool {
+	return r == RoleOperator || r == RoleReviewer || r == RoleAuditor || r == RoleProxy
+}
 
 // seesUnmasked reports whether the caller sees the context unmasked: only the owner of the instance and operators
 // do.

@@ -19,6 +19,7 @@ const (
 	RoleReviewer Role = "reviewer"
 	RoleOperator Role = "operator"
 	RoleAuditor  Role = "auditor"
+	RoleProxy    Role = "proxy" // reports what an agent's user said, and may do nothing else
 )
 
 // Principal is a caller.

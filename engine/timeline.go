@@ -92,6 +92,9 @@ func timelineEntry(ev record.Event) TimelineEntry {
 	if ev.Migration != nil {
 		out.FromVersion = ev.Migration.FromVersion
 	}
+	if ev.Transcript != nil {
+		out.Reason = formatCount(len(ev.Transcript.Messages)+ev.Transcript.Omitted, "message") + " of the user"
+	}
 	if ev.Truncation != nil {
 		out.Removed = ev.Truncation.Count
 	}

@@ -23,6 +23,8 @@ type EvidenceRequest struct {
 	// Principal asked for the move, with the role Role. A source that acts on someone's behalf acts on behalf
 	// of this principal. The Pipeline sets both.
 	Principal, Role string
+	// Instance is the instance that would move; "" for none. The Pipeline sets it.
+	Instance string
 	// Source names a source that an operator declared: a command, an address, a tool.
 	Source string
 	// Arguments is a JSON object, never nil. The definition chooses the field that each argument comes

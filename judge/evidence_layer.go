@@ -102,7 +102,7 @@ func (e evidence) fetchOne(ctx context.Context, c Case, r EvidenceRequest) (Evid
 		item.Failure, item.Detail = FailureNotConfigured, "No source of evidence is configured."
 		return item, nil
 	}
-	r.Caller, r.Principal, r.Role = c.caller(), c.Principal, c.Role
+	r.Caller, r.Instance, r.Principal, r.Role = c.caller(), c.Instance, c.Principal, c.Role
 	begun := e.clock()
 	found, err := e.fetcher.Fetch(ctx, r, c.Precheck)
 	item.Took = document.Milliseconds(max(e.clock().Sub(begun), 0))

@@ -60,6 +60,8 @@ func TestProof(t *testing.T) {
 		{"evidence", Proof{Basis: BasisEvidence}, "ran the whole suite: 3 of 12 passed", llm.StatusMet, ""},
 		{"evidence, from its member", Proof{Basis: BasisEvidence, From: "/evidence/ci"}, "ran the whole suite: 3 of 12 passed", llm.StatusMet, ""},
 		{"evidence, from another member", Proof{Basis: BasisEvidence, From: "/evidence/bank"}, "ran the whole suite: 3 of 12 passed", llm.StatusNotMet, "its quote does not appear in /evidence/bank"},
+		{"the user's words", Proof{Basis: BasisEvidence, From: "/evidence/said/messages"}, "please refund my last order", llm.StatusMet, ""},
+		{"the claim that the user said so", Proof{Basis: BasisEvidence, From: "/evidence/said/messages"}, "Compared table 1 with its sources", llm.StatusNotMet, "its quote does not appear in /evidence/said/messages"},
 		{"evidence that is missing", Proof{Basis: BasisEvidence, MinWords: 1}, "timeout", llm.StatusNotMet, "the quote is not in what the model was shown"},
 		{"evidence of which only the failure is known", Proof{Basis: BasisEvidence, MinWords: 1}, `"bank":{"notAvailable":"timeout"}`, llm.StatusNotMet, "the quote is not in what the model was shown"},
 	} {
@@ -67,7 +69,8 @@ func TestProof(t *testing.T) {
 			c.Rubric.Criteria, c.Rubric.Proofs = []string{text}, map[string]Proof{text: tt.proof}
 			c.Data = document.ReadTrusted([]byte(data))
 			c.MaskedData, c.Merged, c.MaskedMerged = c.Data, c.Data, c.Data
-			c.Fetched = []Evidence{{Name: "ci", Content: json.RawMessage(`{"says":"ran the whole suite: 3 of 12 passed"}`)}, {Name: "bank", Failure: FailureTimeout}}
+			c.Fetched = []Evidence{{Name: "ci", Content: json.RawMessage(`{"says":"ran the whole suite: 3 of 12 passed"}`)}, {Name: "bank", Failure: FailureTimeout},
+				{Name: "said", Content: json.RawMessage(`{"messages":["hello","please refund my last order"],"omitted":0}`)}}
 		})
 		a := approving([]string{"c1"})
 		a.Criteria[0].Evidence = tt.evidence

@@ -77,7 +77,7 @@ a running server has read the changed file; the others at the next start.
 | `+"`name`"+` | text | Stands before the subject in the principal (`+"`corp:alice`"+`). Letters, digits, hyphens; not local or token. |
 | `+"`url`"+` | text | The issuer, exactly as in the claim iss. https; http on loopback with privateNetwork. |
 | `+"`audiences`"+` | list | The claim aud has to name one of these. |
-| `+"`defaultRole`"+` | agent, reviewer, operator, auditor | The role where roleClaim gives none. Without one, such a token is refused. |
+| `+"`defaultRole`"+` | agent, reviewer, operator, auditor, proxy | The role where roleClaim gives none. Without one, such a token is refused. |
 | `+"`roleClaim`"+` | text | The claim with the caller's groups or roles. |
 | `+"`roles`"+` | object | Its values and the roles they come to; of several the strongest counts. |
 | `+"`workflowsClaim`"+` | text | The claim with the workflows that the caller is limited to; a token without it is refused. |

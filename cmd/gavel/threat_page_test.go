@@ -82,11 +82,11 @@ func TestThreatModelPage(t *testing.T) {
 	t.Parallel()
 	const page = "../../docs/threat-model.md"
 	var b bytes.Buffer
-	b.WriteString("| operation | agent | reviewer | operator | auditor |\n|---|---|---|---|---|\n")
+	b.WriteString("| operation | agent | reviewer | operator | auditor | proxy |\n|---|---|---|---|---|---|\n")
 	table := accessTable(t)
 	for _, operation := range table.order {
 		fmt.Fprintf(&b, "| %s |", table.words[operation])
-		for _, role := range []string{"agent", "reviewer", "operator", "auditor"} {
+		for _, role := range []string{"agent", "reviewer", "operator", "auditor", "proxy"} {
 			mark := ""
 			if slices.Contains(table.allowed[operation], role) {
 				mark = "yes"

@@ -51,6 +51,8 @@ const (
 	// Called begins a call of another server's tool, Settled records how it ended.
 	Called  Kind = "called"
 	Settled Kind = "settled"
+	// Heard records messages of the agent's user.
+	Heard Kind = "heard"
 	// Released gives up the subject of an instance, so that another instance may have it.
 	Released Kind = "released"
 	// Truncated records that the beginning of the history was removed.
@@ -97,6 +99,7 @@ type Event struct {
 	Migration  *Migration  `json:"migration,omitempty"`
 	Import     *Import     `json:"import,omitempty"`
 	Truncation *Truncation `json:"truncation,omitempty"`
+	Transcript *Transcript `json:"transcript,omitempty"`
 	// Call is the call that a called or settled event is about, or that a decision was about.
 	Call *Call `json:"call,omitempty"`
 	// Grant is the permission that a person's approval of an escalated call creates.
@@ -229,6 +232,14 @@ type Truncation struct {
 	Floor    string `json:"floor,omitempty"`
 	// Note is Text, signed with the key of the anchors; "" if nothing was anchored.
 	Note string `json:"note,omitempty"`
+}
+
+// Transcript is a part of what the agent's user said.
+type Transcript struct {
+	// Messages are the messages, oldest first and without sensitive values. Long ones are cut.
+	Messages []string `json:"messages"`
+	// Omitted is how many older messages of this part were left out.
+	Omitted int `json:"omitted,omitempty"`
 }
 
 // Key is an idempotency key, scoped to principal, operation and instance.

@@ -14,7 +14,7 @@ func (k Kind) IsKnown() bool { return slices.Contains(kinds, k) }
 
 var kinds = []Kind{
 	Started, Advanced, Refused, Prechecked, Checkpointed, RolledBack, KindCancelled, Escalated, Reviewed,
-	Undone, Redone, Migrated, Imported, Reconciled, Called, Settled, Released, Truncated,
+	Undone, Redone, Migrated, Imported, Reconciled, Called, Settled, Heard, Released, Truncated,
 }
 
 // Kinds returns all kinds of events that this program can apply.
@@ -31,7 +31,7 @@ func (k Kind) Revises() bool {
 	switch k {
 	case Started, Advanced, RolledBack, KindCancelled, Undone, Redone, Migrated, Imported, Reconciled:
 		return true
-	case Refused, Prechecked, Checkpointed, Escalated, Reviewed, Called, Settled, Released, Truncated:
+	case Refused, Prechecked, Checkpointed, Escalated, Reviewed, Called, Settled, Heard, Released, Truncated:
 	}
 	return false
 }
@@ -172,7 +172,7 @@ func applyEvent(prev Instance, e Event, restored *Instance) (Instance, error) {
 		next.Subject = ""
 	case Refused:
 		next.Facts.Stops = updateStops(prev.Facts.Stops, e)
-	case Prechecked, Checkpointed, Truncated:
+	case Prechecked, Checkpointed, Heard, Truncated:
 	}
 	if e.Kind.Revises() {
 		next.Facts.Grants, next.Facts.Stops = nil, workflow.Stops{} // they belong to the previous revision
@@ -251,6 +251,8 @@ func checkContent(e Event) error {
 		return newIllegalStep("an escalated event whose decision is %s", e.Decision.Outcome)
 	case (e.Kind == Checkpointed) != (e.Checkpoint != nil):
 		return newIllegalStep("a %s event with a missing or unexpected checkpoint", e.Kind)
+	case (e.Kind == Heard) != (e.Transcript != nil && len(e.Transcript.Messages) > 0):
+		return newIllegalStep("a %s event with missing or unexpected messages", e.Kind)
 	case e.Kind.isRestore() != (e.Rollback != nil):
 		return newIllegalStep("a %s event with a missing or unexpected rollback", e.Kind)
 	case (e.Kind == Migrated) != (e.Migration != nil):

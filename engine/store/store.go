@@ -241,7 +241,9 @@ func (q EventQuery) UpToRevision(page []record.Event) []record.Event {
 // IsMarking reports whether all kinds are covered by the drivers' index of marks: the few events that mark a point in
 // a history.
 func IsMarking(kinds []record.Kind) bool {
-	return len(kinds) > 0 && !slices.ContainsFunc(kinds, func(k record.Kind) bool { return k != record.Checkpointed && k != record.Truncated })
+	return len(kinds) > 0 && !slices.ContainsFunc(kinds, func(k record.Kind) bool {
+		return k != record.Checkpointed && k != record.Truncated && k != record.Heard
+	})
 }
 
 // InstanceQuery selects instances.

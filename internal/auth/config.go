@@ -2,6 +2,7 @@ package auth
 
 import (
 	"path/filepath"
+	"slices"
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/workflow"
@@ -47,11 +48,12 @@ func ParseConfig(section *document.Node, dir string) (Config, error) {
 }
 
 func readIssuer(o *document.ObjectReader, dir string) Issuer {
+	roles := append(slices.Clone(workflow.Roles), string(engine.RoleProxy))
 	i := Issuer{
 		Name: o.String("name"), URL: o.String("url"), JWKS: o.String("jwks"),
 		Audiences: o.OneOrMore("audiences"), Algorithms: o.Strings("algorithms"),
 		SubjectClaim: o.String("subjectClaim"), RoleClaim: o.String("roleClaim"),
-		DefaultRole: engine.Role(o.Enum("defaultRole", workflow.Roles...)), WorkflowsClaim: o.String("workflowsClaim"),
+		DefaultRole: engine.Role(o.Enum("defaultRole", roles...)), WorkflowsClaim: o.String("workflowsClaim"),
 		PrivateNetwork: o.Bool("privateNetwork"),
 	}
 	o.Require("name", "url", "audiences")
@@ -60,7 +62,7 @@ func readIssuer(o *document.ObjectReader, dir string) Issuer {
 		if i.Roles == nil {
 			i.Roles = map[string]engine.Role{}
 		}
-		i.Roles[m.Key] = engine.Role(given.Enum(m.Key, workflow.Roles...))
+		i.Roles[m.Key] = engine.Role(given.Enum(m.Key, roles...))
 	}
 	if file := o.String("caFile"); file != "" {
 		if !filepath.IsAbs(file) {

@@ -103,7 +103,7 @@ func (i Issuer) mayFetch(u *url.URL) bool {
 }
 
 // roleRank orders the roles from weakest to strongest, for callers with several.
-var roleRank = []engine.Role{engine.RoleAuditor, engine.RoleAgent, engine.RoleReviewer, engine.RoleOperator}
+var roleRank = []engine.Role{engine.RoleProxy, engine.RoleAuditor, engine.RoleAgent, engine.RoleReviewer, engine.RoleOperator}
 
 // JWT authenticates tokens signed by an issuer.
 type JWT struct {

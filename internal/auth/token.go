@@ -110,7 +110,7 @@ func (n NewToken) problem(now time.Time) string {
 	case !tokenName().MatchString(n.Name):
 		return fmt.Sprintf("a token's name must have 1 to 64 letters, digits, dots, hyphens and underscores; %q does not", n.Name)
 	case !slices.Contains(roleRank, n.Role):
-		return fmt.Sprintf("unknown role %q: use agent, reviewer, operator or auditor", n.Role)
+		return fmt.Sprintf("unknown role %q: use agent, reviewer, operator, auditor or proxy", n.Role)
 	case len(n.Principal) > maxPrincipal || !isReadable(n.Principal):
 		return fmt.Sprintf("a principal must be at most %d bytes of printable text", maxPrincipal)
 	case !n.Local && strings.HasPrefix(strings.ToLower(n.Principal), "local:"):

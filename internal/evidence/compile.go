@@ -82,11 +82,13 @@ func (c *compiler) compile(s Source) *source {
 	var used []string
 	switch {
 	case s.countKinds() != 1:
-		c.fail("", `a source needs exactly one of "command", "http" and "upstream"`)
+		c.fail("", `a source needs exactly one of "command", "http", "upstream" and "transcript: true"`)
 		return out
 	case s.Upstream != nil:
 		out.kind = c.tool(s)
 		return out // all arguments belong to the tool
+	case s.Transcript:
+		out.kind = c.transcript(s)
 	case s.HTTP != "":
 		out.kind, used = c.address(s)
 	default:

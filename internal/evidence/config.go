@@ -57,10 +57,10 @@ type Tool struct {
 	Name   string // the server's own name for it
 }
 
-// Source declares one evidence source. Exactly one of Command, HTTP and Upstream is set.
+// Source declares one evidence source. Exactly one of Command, HTTP, Upstream and Transcript is set.
 type Source struct {
 	Description string
-	// ReadOnly sources may be used for a pre-check. If nil, addresses are read-only; commands and tools are not.
+	// ReadOnly sources may be used for a pre-check. If nil, addresses and transcripts are read-only; commands and tools are not.
 	ReadOnly *bool
 	// Timeout limits a fetch; the maximum is 10 minutes. 0 selects 30 seconds, which a request may extend. A request
 	// can only shorten a timeout that is set here.
@@ -105,11 +105,14 @@ type Source struct {
 
 	// Upstream is a tool of another MCP server.
 	Upstream *Tool
+
+	// Transcript is what the agent's user said to an instance.
+	Transcript bool
 }
 
 // countKinds returns how many kinds are set.
 func (s Source) countKinds() (n int) {
-	for _, is := range []bool{s.Command != nil, s.HTTP != "", s.Upstream != nil} {
+	for _, is := range []bool{s.Command != nil, s.HTTP != "", s.Upstream != nil, s.Transcript} {
 		if is {
 			n++
 		}
@@ -122,7 +125,7 @@ func (s Source) isReadOnly() bool {
 	if s.ReadOnly != nil {
 		return *s.ReadOnly
 	}
-	return s.HTTP != ""
+	return s.HTTP != "" || s.Transcript
 }
 
 // ParseConfig parses the section "evidence" of a configuration file; nil means that there is none. Config.Dir becomes
@@ -176,6 +179,7 @@ func readSource(parent *document.ObjectReader, n *document.Node) (Source, bool) 
 		Accept:         readStatuses(o, "accept"),
 		PrivateNetwork: o.Bool("privateNetwork"),
 		Upstream:       readTool(o, "upstream"),
+		Transcript:     o.Bool("transcript"),
 	}
 	o.Unknown()
 	return s, countIssues(parent) == before

@@ -115,9 +115,15 @@ func TestConfigRefused(t *testing.T) {
 	const http = `http: "https://h.example/"`
 	for _, c := range []struct{ source, want string }{
 		{`{comand: [x]}`, `conf/gavel.yaml:4:6: /evidence/sources/it/comand: unknown key "comand"; did you mean "command"?`},
-		{`{}`, `a source needs exactly one of "command", "http" and "upstream"`},
-		{`{command: [x], ` + http + `}`, `a source needs exactly one of "command", "http" and "upstream"`},
-		{`{command: [x], upstream: {server: a, tool: b}}`, `a source needs exactly one of "command", "http" and "upstream"`},
+		{`{}`, `a source needs exactly one of "command", "http", "upstream" and "transcript: true"`},
+		{`{command: [x], ` + http + `}`, `a source needs exactly one of "command", "http", "upstream" and "transcript: true"`},
+		{`{command: [x], upstream: {server: a, tool: b}}`, `a source needs exactly one of "command", "http", "upstream" and "transcript: true"`},
+		{`{transcript: true, ` + http + `}`, `exactly one of`},
+		{`{transcript: yes}`, `/transcript: expected true or false`},
+		{`{transcript: false}`, `exactly one of`},
+		{`{transcript: true, output: json}`, `/output: "output" applies only to other sources`},
+		{`{transcript: true, directory: x}`, `/directory: "directory" applies only to commands`},
+		{`{transcript: true, arguments: {user: {}}}`, `/arguments/user: the argument is declared but not used`},
 		{`{upstream: {server: a}}`, `tool`},
 		{`{upstream: {server: a, tol: b}}`, `did you mean "tool"?`},
 		{`{upstream: {server: a, tool: b}, output: none}`, `/output: the output of a tool must be text or json`},

@@ -1,5 +1,5 @@
-// Package evidence fetches facts from sources that an operator declared: a local command, an HTTP address, or a tool
-// of another MCP server. It is the judge's Fetcher.
+// Package evidence fetches facts from sources that an operator declared: a local command, an HTTP address, a tool of
+// another MCP server, or what the agent's user said. It is the judge's Fetcher.
 //
 // It promises that the caller who asks for a move chooses arguments and nothing else:
 //   - A command has exactly the arguments that its operator wrote. No shell ever parses them, and a value from
@@ -59,9 +59,10 @@ type Options struct {
 
 // Kinds of sources.
 const (
-	KindCommand  = "command"
-	KindHTTP     = "http"
-	KindUpstream = "upstream"
+	KindCommand    = "command"
+	KindHTTP       = "http"
+	KindUpstream   = "upstream"
+	KindTranscript = "transcript"
 )
 
 // Info describes a source without its address, headers or command.
@@ -85,7 +86,8 @@ type Manager struct {
 	watcher *process.Watcher
 	public  *egress.Guard
 	private *egress.Guard
-	tools   Tools  // nil if there are none
+	tools   Tools // nil if there are none
+	said    ReadTranscript
 	runner  string // for background commands
 	results atomic.Pointer[results]
 
@@ -139,6 +141,9 @@ func New(cfg Config, opts Options) (*Manager, error) {
 // first Fetch.
 func (m *Manager) UseTools(tools Tools) { m.tools = tools }
 
+// UseTranscript sets what reads a user's messages. It must be called before the first Fetch.
+func (m *Manager) UseTranscript(read ReadTranscript) { m.said = read }
+
 func (m *Manager) add(name string, s Source, compiled *source) {
 	i := Info{
 		Name: name, Kind: KindCommand, Description: s.Description,
@@ -156,6 +161,8 @@ func (m *Manager) add(name string, s Source, compiled *source) {
 		i.Background, k.watcher, k.runner, k.results = true, m.watcher, m.runner, &m.results
 	case *tool:
 		i.Kind, k.manager = KindUpstream, m
+	case *transcript:
+		i.Kind, k.manager = KindTranscript, m
 	}
 	m.sources[name] = compiled
 	m.infos = append(m.infos, i)

@@ -2,9 +2,12 @@ package operation
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/url"
 
 	"github.com/gavel-mcp/gavel/engine"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // IDRequest names an instance or a review.
@@ -14,6 +17,38 @@ type IDRequest struct{ ID string }
 type StatusRequest struct {
 	ID string
 	engine.When
+}
+
+// TranscriptRequest reports messages of an agent's user.
+type TranscriptRequest struct {
+	ID, Key  string
+	Messages json.RawMessage
+}
+
+// addTranscript rejects messages that another than the user wrote: who reports them might pass on a whole dialogue.
+func addTranscript(ctx context.Context, c Call, req TranscriptRequest) (engine.TranscriptResult, error) {
+	list, said := document.ReadTrusted(req.Messages), []string{}
+	if list.Kind() != document.Array {
+		return engine.TranscriptResult{}, NewArgumentError("messages", fmt.Sprintf("The messages must be a list, but are %s.", kindName(list)), "Send texts.")
+	}
+	for i, m := range list.Elements() {
+		text, role := m, m.Get("role")
+		if m.Kind() == document.Object {
+			text = m.Get("text")
+		}
+		at, message := fmt.Sprintf("/messages/%d", i), ""
+		switch {
+		case m.Kind() == document.Object && !role.Is("user"):
+			message = fmt.Sprintf("The message %d has the role %s, not \"user\".", i, quoteText(role.Text()))
+		case text.Kind() != document.String:
+			message = fmt.Sprintf("The message %d has no text.", i)
+		}
+		if message != "" {
+			return engine.TranscriptResult{}, &engine.Error{Code: engine.CodeInvalidArgument, Path: at, Message: message, Hint: "Report only what the user wrote, never an agent's words or results of tools."}
+		}
+		said = append(said, text.Text())
+	}
+	return c.Engine.AddTranscript(ctx, c.Caller.Principal, engine.TranscriptRequest{ID: req.ID, Messages: said, Key: req.Key})
 }
 
 // The operations on instances.
@@ -160,4 +195,14 @@ var (
 		Routes:      []Route{{At: "POST /v1/instances/{id}/rollback", Tagged: true}},
 		Show:        Adapt(briefMoved),
 	}, callEngine(Engine.Rollback))
+	AddTranscript = Add(Operation{
+		ID: "addTranscript", Group: "instances", Title: "Add the user's messages", Right: engine.RightTranscript,
+		Description: "Report what the user of an instance's agent said, as evidence for later decisions. For the operator's proxy between user and agent; never for the agent.",
+		Fields: []Field{
+			fieldID,
+			{Name: "messages", Kind: Any, Required: true, Help: `The user's messages, oldest first: a list of texts, or of {"role": "user", "text": "..."}.`},
+			fieldKey,
+		},
+		Routes: []Route{{At: "POST /v1/instances/{id}/transcript"}},
+	}, addTranscript)
 )

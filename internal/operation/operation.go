@@ -41,6 +41,7 @@ type Engine interface {
 	Checkpoint(context.Context, engine.Principal, engine.CheckpointRequest) (engine.CheckpointResult, error)
 	ListCheckpoints(ctx context.Context, p engine.Principal, id string) (engine.CheckpointsResult, error)
 	Rollback(context.Context, engine.Principal, engine.RollbackRequest) (engine.MovedResult, error)
+	AddTranscript(context.Context, engine.Principal, engine.TranscriptRequest) (engine.TranscriptResult, error)
 	Instances(context.Context, engine.Principal, engine.InstancesRequest) (engine.InstancesResult, error)
 	History(context.Context, engine.Principal, engine.HistoryRequest) (engine.HistoryResult, error)
 	Timeline(context.Context, engine.Principal, engine.HistoryRequest) (engine.TimelineResult, error)

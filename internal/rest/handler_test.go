@@ -96,6 +96,7 @@ func TestEveryOperation(t *testing.T) {
 		{agent, "POST " + at + "/validate", `{"action":"back"}`},
 		{operator, "POST " + at + "/checkpoints", `{"description":"here","metadata":{"n":1.50}}`},
 		{agent, "GET " + at + "/checkpoints", ""},
+		{operator, "POST " + at + "/transcript", `{"messages":["hello",{"role":"user","text":"publish it"}]}`},
 		{operator, "POST " + at + "/undo", ""},
 		{operator, "POST " + at + "/redo", "{}"},
 		{agent, "POST " + at + "/advance", `{"action":"publish"}`},
@@ -213,6 +214,7 @@ func TestProblems(t *testing.T) {
 	a.define(operator, paper)
 	id := a.start(agent)
 	advance := "POST /v1/instances/" + id + "/advance"
+	transcript := "POST /v1/instances/" + id + "/transcript"
 	type pairs []string
 	for name, c := range map[string]struct {
 		what, body string
@@ -274,6 +276,11 @@ func TestProblems(t *testing.T) {
 		"loosened judge":        {"PATCH /v1/definitions/paper/judge", `{"enabled":false}`, nil, 403, engine.CodeForbidden, "", ""},
 		"nothing to undo":       {"POST /v1/instances/" + id + "/undo", ``, nil, 403, engine.CodeForbidden, "", ""},
 		"unknown checkpoint":    {"POST /v1/instances/" + id + "/rollback", `{"checkpointId":"none"}`, nil, 403, engine.CodeForbidden, "", ""},
+		"an agent's transcript": {transcript, `{"messages":["refund me"]}`, nil, 403, engine.CodeForbidden, "", "proxy"},
+		"an assistant's words":  {transcript, `{"messages":["hello",{"role":"assistant","text":"done"}]}`, nil, 400, engine.CodeInvalidArgument, "/messages/1", `"assistant"`},
+		"words of no one":       {transcript, `{"messages":[{"text":"hello"}]}`, nil, 400, engine.CodeInvalidArgument, "/messages/0", "role"},
+		"no words":              {transcript, `{"messages":[{"role":"user","content":"hello"}]}`, nil, 400, engine.CodeInvalidArgument, "/messages/0", "no text"},
+		"no list of messages":   {transcript, `{"messages":"hello"}`, nil, 400, engine.CodeInvalidArgument, "/messages", "a list"},
 		"unknown review":        {"GET /v1/reviews/none", "", nil, 404, engine.CodeUnknownReview, "", ""},
 		"own review":            {"POST /v1/reviews/none/resolve", `{"decision":"approve","reason":"r"}`, nil, 403, engine.CodeForbidden, "", ""},
 		"half an integer":       {"POST /v1/decide", `{"workflow":"paper","version":1.5,"state":"draft","action":"submit"}`, nil, 400, engine.CodeInvalidArgument, "/version", "an integer"},

@@ -115,7 +115,7 @@ func (c *Commit) addEvent(e record.Event, first bool) (err error) {
 func mayChangeContext(k record.Kind) bool {
 	switch k {
 	case record.Refused, record.Prechecked, record.Checkpointed, record.KindCancelled, record.Escalated, record.Reviewed,
-		record.Called, record.Settled, record.Released, record.Truncated:
+		record.Called, record.Settled, record.Heard, record.Released, record.Truncated:
 		return false
 	case record.Started, record.Advanced, record.RolledBack, record.Undone, record.Redone,
 		record.Migrated, record.Imported, record.Reconciled:

@@ -77,7 +77,7 @@ func eventsPage(q store.EventQuery, after *record.Event, n int) (string, []any) 
 	from := `events e`
 	if store.IsMarking(q.Kinds) {
 		from += ` INDEXED BY events_marks`
-		w.add("(e.kind = 'checkpointed' OR e.kind = 'truncated')")
+		w.add("(e.kind = 'checkpointed' OR e.kind = 'truncated' OR e.kind = 'heard')")
 	}
 	if len(q.Kinds) > 0 {
 		kinds := make([]any, len(q.Kinds))

@@ -95,8 +95,8 @@ CREATE TABLE events (
 
 CREATE UNIQUE INDEX events_seq ON events (n, seq);
 CREATE UNIQUE INDEX events_key ON events (key_scope) WHERE key_scope IS NOT NULL;
--- Few events are checkpoints or removals, and they are looked for in histories of any length.
-CREATE INDEX events_marks ON events (n, seq) WHERE kind = 'checkpointed' OR kind = 'truncated';
+-- Few events are checkpoints, removals or a user's messages, and these are looked for in histories of any length.
+CREATE INDEX events_marks ON events (n, seq) WHERE kind = 'checkpointed' OR kind = 'truncated' OR kind = 'heard';
 
 CREATE TABLE snapshots (
   n        INTEGER NOT NULL,

@@ -245,7 +245,7 @@ var eventWords = map[record.Kind][2]string{
 	record.Checkpointed: {"", "checkpoint"}, record.RolledBack: {"wait", "rolled back"}, record.KindCancelled: {"no", "cancelled"},
 	record.Undone: {"wait", "undone"}, record.Redone: {"yes", "made again"}, record.Migrated: {"", "migrated"}, record.Imported: {"", "imported"},
 	record.Reconciled: {"", "reconciled"}, record.Called: {"accent", "call begun"}, record.Settled: {"", "call ended"},
-	record.Released: {"", "subject released"}, record.Truncated: {"wait", "history removed"},
+	record.Heard: {"", "the user said"}, record.Released: {"", "subject released"}, record.Truncated: {"wait", "history removed"},
 }
 
 // bar is a call, a hook's use of a tool or a step of a run, as a part of the time that the page covers.

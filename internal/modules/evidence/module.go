@@ -1,5 +1,5 @@
-// Package evidence is the module for sources of evidence: commands, addresses and tools of other servers. It provides
-// section "evidence" of the configuration file, the judge's fetcher, the process that runs background commands, and
+// Package evidence is the module for sources of evidence: commands, addresses, tools of other servers and what a user
+// said. It provides section "evidence" of the configuration file, the judge's fetcher, the process that runs background commands, and
 // gavel evidence.
 package evidence
 
@@ -8,6 +8,7 @@ import (
 	_ "embed"
 	"io"
 
+	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/internal/config"
 	"github.com/gavel-mcp/gavel/internal/evidence"
 	"github.com/gavel-mcp/gavel/internal/module"
@@ -27,7 +28,7 @@ func init() {
 		}},
 		Sections: []module.Section{{
 			Name:  evidence.Section,
-			About: "Sources of evidence (commands, addresses, and tools of the servers under `upstreams`): [Evidence](../evidence.md#the-sources-file).",
+			About: "Sources of evidence (commands, addresses, tools of the servers under `upstreams`, and the messages of an agent's user): [Evidence](../evidence.md#the-sources-file).",
 			Show: func(section *document.Node) ([]module.Shown, error) {
 				return []module.Shown{{Key: "sources", Value: append([]string{}, section.Get("sources").Keys()...)}}, nil
 			},
@@ -42,7 +43,14 @@ func init() {
 		},
 		// Changed sources take effect at the next start.
 		Extend: func(module.Setup) *module.Extension {
-			return &module.Extension{Parts: []*module.Part{{Sections: []string{evidence.Section}}}}
+			said := &transcripts{}
+			return &module.Extension{
+				Parts: []*module.Part{{Sections: []string{evidence.Section}}}, Provides: said,
+				Connect: func(s module.System) error {
+					said.engine = s.Engine
+					return nil
+				},
+			}
 		},
 		OpenFetcher: open,
 		Processes: map[string]module.Process{
@@ -52,6 +60,13 @@ func init() {
 			},
 		},
 	})
+}
+
+// transcripts reads what users said to the instances of an engine, which exists once all extensions do.
+type transcripts struct{ engine *engine.Engine }
+
+func (t *transcripts) read(ctx context.Context, instance string) (messages []string, omitted int, err error) {
+	return t.engine.ReadTranscript(ctx, instance)
 }
 
 // fetcher implements module.Fetcher.
@@ -74,6 +89,9 @@ func open(file *config.File, watcher string) (module.Fetcher, error) {
 func (f fetcher) Connect(all module.Extensions) {
 	if tools, ok := module.Find[evidence.Tools](all); ok {
 		f.UseTools(tools)
+	}
+	if said, ok := module.Find[*transcripts](all); ok {
+		f.UseTranscript(said.read)
 	}
 }
 

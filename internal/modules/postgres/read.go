@@ -161,7 +161,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) iter.Seq2[record
 		w.addText("e.n = (SELECT n FROM gavel.instances WHERE id = %)", q.Instance)
 		w.add("e.seq > %", from)
 		if store.IsMarking(q.Kinds) {
-			w.conditions = append(w.conditions, "e.kind IN ('checkpointed', 'truncated')") // as in the partial index of these kinds
+			w.conditions = append(w.conditions, "e.kind IN ('checkpointed', 'truncated', 'heard')") // as in the partial index of these kinds
 		}
 		if len(q.Kinds) > 0 {
 			kinds := make([]string, len(q.Kinds))

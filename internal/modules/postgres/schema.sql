@@ -103,7 +103,7 @@ CREATE UNIQUE INDEX events_key ON events (key_scope) WHERE key_scope IS NOT NULL
 CREATE INDEX events_terms ON events USING gin ((ARRAY[pos >> 13]), terms) WITH (fastupdate = off);
 CREATE INDEX events_truncated ON events (pos) WHERE kind = 'truncated';
 -- Few events are checkpoints or removals, and they are looked for in histories of any length.
-CREATE INDEX events_marks ON events (n, seq) WHERE kind IN ('checkpointed', 'truncated');
+CREATE INDEX events_marks ON events (n, seq) WHERE kind IN ('checkpointed', 'truncated', 'heard');
 
 -- The times between which the events of each 8192 positions lie: time mostly grows with the position,
 -- and not always.

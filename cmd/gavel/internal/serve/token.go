@@ -23,7 +23,7 @@ type TokenCommand struct {
 
 type tokenCreateCmd struct {
 	Name      string `arg:"" name:"name" help:"The token's name: letters, digits, dots, hyphens, underscores. Tokens may share a name, for rotation."`
-	Role      string `name:"role" enum:"agent,reviewer,operator,auditor" default:"agent" placeholder:"ROLE" help:"The role of its bearer: agent (the default), reviewer, operator or auditor."`
+	Role      string `name:"role" enum:"agent,reviewer,operator,auditor,proxy" default:"agent" placeholder:"ROLE" help:"The role of its bearer: agent (the default), reviewer, operator, auditor or proxy."`
 	Principal string `name:"principal" placeholder:"ID" help:"The name of its bearer, for ownership and the record. Default: token: and the name."`
 	Workflows string `name:"workflows" placeholder:"NAMES" help:"Allow only these workflows: names separated by spaces, with * for any characters. Default: all."`
 	Hooks     string `name:"hooks" placeholder:"FOLDER" help:"Create a token that can only post the hook events of a coding agent in this folder (absolute). --principal is then the agent, which may be local:agent."`
