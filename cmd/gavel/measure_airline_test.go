@@ -27,6 +27,8 @@ var (
 	tauTable = flag.String("tau.flights", "", "the file flights.json of tau-bench, for TestAirlineGate")
 	tauOut   = flag.String("tau.cases", "", "where TestWriteAirlineCases writes the golden cases of the records in -tau.records")
 	tauGate  = flag.String("tau.workflow", airlineWorkflow, "the definition that these cases name, as seen from where they lie")
+	tauTalk  = flag.String("tau.dialogues", "", "recorded dialogues of that agent, one a line: what the user said and which flights were found is evidence then")
+	tauPass  = flag.Bool("tau.passing", false, "write only cases that the gate approves without a model")
 	tauIn    = flag.String("tau.records", "", "recorded writes of an airline's agent (tau-bench), one a line")
 )
 
@@ -35,7 +37,12 @@ const airlineWorkflow = "../../testdata/workflows/airline.yaml"
 // airlineCases converts records to cases.
 func airlineCases(t *testing.T, records []tauRecord, flights tauFlights) []eval.Case {
 	t.Helper()
-	cases, err := tauCases(records, tauOptions{Workflow: airlineWorkflow, All: true, Flights: flights})
+	in, file := openAirline(t, "trajectories.dev.jsonl")
+	dialogues, err := readTauDialogues(file, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := tauCases(records, tauOptions{Workflow: airlineWorkflow, All: true, Flights: flights, Dialogues: dialogues})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +139,7 @@ func decideAirline(t *testing.T, records []tauRecord, flights tauFlights, eviden
 	for i, r := range records {
 		c := cases[i]
 		if !evidence {
-			c.Evidence = nil
+			c.Evidence = map[string]json.RawMessage{"said": c.Evidence["said"]}
 		}
 		question, err := build.Build(c)
 		if err != nil {
@@ -342,12 +349,39 @@ func TestWriteAirlineCases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cases, err := tauCases(records, tauOptions{Workflow: *tauGate})
+	options := tauOptions{Workflow: *tauGate}
+	if *tauTalk != "" {
+		text, err := os.ReadFile(*tauTalk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var errs [2]error
+		options.Dialogues, errs[0] = readTauDialogues(*tauTalk, bytes.NewReader(text))
+		options.Flights, errs[1] = readTauFlights(*tauTalk, bytes.NewReader(text))
+		if err := errors.Join(errs[:]...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cases, err := tauCases(records, options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
+	build, decide := airlineBuilder(), measure.NewDecider(plainSandbox(t), nil, measure.Cell{})
 	for _, c := range cases {
+		if *tauPass {
+			asked := c
+			asked.Workflow = json.RawMessage(fmt.Sprintf(`{"ref": %q}`, airlineWorkflow))
+			question, err := build.Build(asked)
+			if err != nil {
+				t.Fatal(c.ID, err)
+			}
+			if verdict, err := decide(t.Context(), asked, question); err != nil {
+				t.Fatal(c.ID, err)
+			} else if verdict.Outcome != judge.Approve {
+				continue
+			}
+		}
 		if err := json.NewEncoder(&out).Encode(c); err != nil {
 			t.Fatal(err)
 		}
@@ -368,12 +402,17 @@ func TestAirlineCases(t *testing.T) {
 		t.Fatal(err)
 	}
 	records, err := readTau("r", strings.NewReader(`
-{"id":"r1","group":"g1","transition":{"state":"open","action":"book_reservation","data":{"flights":[{"flight_number":"F1","date":"2024-05-20"},{"flight_number":"F2","date":"2024-05-21"}]},"context":{"user":{"payment_methods":{"c":1}}}},"gold":{"verdict":"reject","why":"because I say so","tool_error":"the tool said no"}}
+{"id":"r1-m3","group":"g1","transition":{"state":"open","action":"book_reservation","data":{"flights":[{"flight_number":"F1","date":"2024-05-20"},{"flight_number":"F2","date":"2024-05-21"}]},"context":{"user":{"payment_methods":{"c":1}}}},"gold":{"verdict":"reject","why":"because I say so","tool_error":"the tool said no"}}
 {"id":"r2","group":"g2","transition":{"state":"open","action":"cancel","data":{},"context":{}},"gold":{"verdict":"disputed"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cases, err := tauCases(records, tauOptions{Workflow: "gate.yaml", Flights: flights})
+	dialogues, err := readTauDialogues("d", strings.NewReader(`{"id":"r1","messages":[{"role":"user","content":"Book it."},{"role":"assistant","content":"I booked it."},`+
+		`{"role":"assistant","call":{"name":"book_reservation"}},{"role":"tool","content":"booked"},{"role":"user","content":"Thank you."}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := tauCases(records, tauOptions{Workflow: "gate.yaml", Flights: flights, Dialogues: dialogues})
 	if err != nil || len(cases) != 1 {
 		t.Fatalf("%d cases: %v", len(cases), err)
 	}
@@ -384,6 +423,7 @@ func TestAirlineCases(t *testing.T) {
 	for text, want := range map[string]bool{
 		"because I say so": false, "the tool said no": false, `"tags":["environment_errors"]`: true, `"outcome":"reject"`: true,
 		`"payment_methods":{"c":1}`: true, `"economy":90`: true, `"economy":1`: false,
+		`"said":{"messages":["Book it."],"omitted":0}`: true,
 	} {
 		if strings.Contains(string(raw), text) != want {
 			t.Errorf("%s: is %s in it? want %v", raw, text, want)

@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
@@ -95,6 +97,8 @@ type tauOptions struct {
 	Split eval.Split
 	// Flights, if set, supply the evidence about the flights that a write names.
 	Flights tauFlights
+	// Dialogues, if set, supply what the user said before a write.
+	Dialogues map[string]tauDialogue
 	// All includes records without an expected outcome, labelled escalate. They show what a judge answers but do
 	// not count in scores.
 	All bool
@@ -134,6 +138,9 @@ func tauCases(records []tauRecord, o tauOptions) ([]eval.Case, error) {
 			return nil, fmt.Errorf("record %s: %w", r.ID, err)
 		}
 		evidence, err := r.evidence(o.Flights)
+		if err == nil && o.Dialogues != nil {
+			evidence["said"], err = r.said(o.Dialogues)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("record %s: %w", r.ID, err)
 		}
@@ -274,10 +281,44 @@ type tauDialogue struct {
 	} `json:"messages"`
 }
 
+// readTauDialogues reads recorded dialogues, one per line, by their ids.
+func readTauDialogues(file string, from io.Reader) (map[string]tauDialogue, error) {
+	out := map[string]tauDialogue{}
+	for n, line := range tauLines(from) {
+		var d tauDialogue
+		if err := json.Unmarshal(line, &d); err != nil || d.ID == "" {
+			return nil, fmt.Errorf("%s:%d: this is not a recorded dialogue: %w", file, n, err)
+		}
+		out[d.ID] = d
+	}
+	return out, nil
+}
+
+// said returns the evidence of a transcript source just before a write: what the user had said. A record's id is that
+// of its dialogue, "-m" and the position of the call, which counts the system prompt that the recording leaves out.
+func (r tauRecord) said(all map[string]tauDialogue) (json.RawMessage, error) {
+	at := strings.LastIndex(r.ID, "-m")
+	if at < 0 {
+		return nil, errors.New("its id names no call")
+	}
+	d := all[r.ID[:at]]
+	n, err := strconv.Atoi(r.ID[at+2:])
+	if n--; err != nil || n < 0 || n >= len(d.Messages) || d.Messages[n].Call == nil || d.Messages[n].Call.Name != r.Transition.Action {
+		return nil, errors.New("its dialogue has no such call")
+	}
+	messages := []string{}
+	for _, m := range d.Messages[:n] {
+		if m.Role == "user" {
+			messages = append(messages, m.Content)
+		}
+	}
+	return json.Marshal(map[string]any{"messages": messages, "omitted": 0})
+}
+
 // evidence returns what the sources would have returned just before a write that pays.
 func (r tauRecord) evidence(flights tauFlights) (map[string]json.RawMessage, error) {
 	if !slices.Contains([]string{"book_reservation", "update_reservation_flights", "update_reservation_baggages"}, r.Transition.Action) {
-		return nil, nil
+		return map[string]json.RawMessage{}, nil
 	}
 	type found struct {
 		Status int `json:"status"`
