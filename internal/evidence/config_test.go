@@ -119,7 +119,7 @@ func TestConfigRefused(t *testing.T) {
 		{`{command: [x], ` + http + `}`, `a source needs exactly one of "command", "http", "upstream" and "transcript: true"`},
 		{`{command: [x], upstream: {server: a, tool: b}}`, `a source needs exactly one of "command", "http", "upstream" and "transcript: true"`},
 		{`{transcript: true, ` + http + `}`, `exactly one of`},
-		{`{transcript: yes}`, `/transcript: expected true or false`},
+		{`{transcript: yes}`, `/transcript: expected a boolean`},
 		{`{transcript: false}`, `exactly one of`},
 		{`{transcript: true, output: json}`, `/output: "output" applies only to other sources`},
 		{`{transcript: true, directory: x}`, `/directory: "directory" applies only to commands`},
