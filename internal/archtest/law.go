@@ -190,7 +190,7 @@ var Packages = []Package{
 	{Path: "internal/modules/gateway/expose", May: slices.Concat(below5, []string{"internal/upstream", "internal/operation"})},
 	{Path: "internal/modules/gateway/foreign", May: slices.Concat(below5, services, shared, []string{"internal/mcp/wire"})},
 	{Path: "internal/modules/hook", May: slices.Concat(below5, []string{
-		"engine/store/driver", "internal/auth", "internal/cli", "internal/config", "internal/evidence", "internal/gate", "internal/listen", "internal/module", "internal/modules/hook/agent", "internal/telemetry", "internal/term",
+		"engine/store/driver", "internal/auth", "internal/cli", "internal/config", "internal/gate", "internal/listen", "internal/module", "internal/modules/hook/agent", "internal/telemetry", "internal/term",
 	})},
 	{Path: "internal/modules/hook/agent", May: slices.Concat(below5, []string{"internal/gate", "internal/shell"})},
 	{Path: "internal/modules/measure", May: slices.Concat(below5, []string{Root, "internal/cli", "internal/module", "internal/operation", "internal/telemetry", "internal/term", "internal/modules/measure/compare", "internal/modules/measure/eval", "internal/modules/measure/label", "internal/modules/measure/report", "internal/modules/measure/tune"})},
