@@ -55,8 +55,8 @@ tools: ## Build the pinned linters into .tmp/bin
 	.ci/run tools
 
 .PHONY: lint
-lint: ## Format, vet, staticcheck, golangci-lint
-	.ci/run tools gofmt vet staticcheck golangci-lint
+lint: ## Format, vet, golangci-lint
+	.ci/run tools gofmt vet golangci-lint
 
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZTIME
