@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/gavel-mcp/gavel/cmd/gavel/internal/author"
-	"github.com/gavel-mcp/gavel/engine/storetest"
 	"github.com/gavel-mcp/gavel/internal/modules/measure"
 	"github.com/gavel-mcp/gavel/internal/modules/measure/eval"
 	"github.com/gavel-mcp/gavel/internal/term"
@@ -100,27 +99,6 @@ func authored(t *testing.T) llmtest.Brain {
 			return authoredAnswer(q, c)
 		}
 		return llmtest.Says("no such case")(q)
-	}
-}
-
-// The outcomes of a judge's answers do not depend on the prompt: the prompt matters only to models.
-func TestPromptsThatDemandProofDecideAlike(t *testing.T) {
-	if !storetest.Long() {
-		t.Skip("takes seconds; GAVEL_LONG=1 has the time")
-	}
-	t.Parallel()
-	about := askedAbout(t)
-	provider := httptest.NewServer(llmtest.New(llmtest.OpenAI(), func(q llmtest.Question) llmtest.Thought {
-		c, ok := about(q)
-		if !ok {
-			t.Error("no case shows these documents")
-		}
-		return authoredAnswer(q, c)
-	}))
-	defer provider.Close()
-	code, out := evalRun(t, provider.URL, "--mode", "record", "--cassette", filepath.Join(t.TempDir(), "both"), "--split", "dev", "--prompt", "v3,v4", "--llm-rate", "0", "--llm-token-rate", "0", goldenFolder)
-	if code != term.ExitOK || !strings.Contains(out, "0 new false approvals, 0 gone (p = 1); 0 outcomes no longer right, 0 become right (p = 1)") {
-		t.Errorf("exit code %d\n%s", code, out)
 	}
 }
 

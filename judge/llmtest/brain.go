@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
@@ -148,6 +149,61 @@ func (t Thought) overallText(nonce string) string {
 		return "null" // the confidence is NaN or infinite
 	}
 	return string(raw)
+}
+
+// LeavesOut answers like a brain, without its answer to the last criterion.
+func LeavesOut(b Brain) Brain {
+	return func(q Question) Thought {
+		t := b(q)
+		t.Answer.Criteria = t.Answer.Criteria[:max(0, len(t.Answer.Criteria)-1)]
+		return t
+	}
+}
+
+// Backwards answers like a brain, the last criterion first.
+func Backwards(b Brain) Brain {
+	return func(q Question) Thought {
+		t := b(q)
+		t.Answer.Criteria = slices.Clone(t.Answer.Criteria)
+		slices.Reverse(t.Answer.Criteria)
+		return t
+	}
+}
+
+// Shortest is a model that writes only what a grammar forces it to: lists and texts stay empty, and of words it takes
+// the first. It approves where it is asked for that.
+func Shortest(q Question) Thought {
+	raw, err := json.Marshal(shortestOf(q, "", map[string]any{"properties": q.schema()}))
+	if err != nil {
+		return Thought{Text: err.Error()}
+	}
+	return Thought{Text: string(raw)}
+}
+
+// shortestOf returns the shortest value of the member that a schema allows.
+func shortestOf(q Question, name string, schema map[string]any) any {
+	if words, _ := schema["enum"].([]any); len(words) > 0 {
+		return words[0]
+	}
+	switch {
+	case name == "nonce":
+		return q.Nonce
+	case schema["type"] == "array":
+		return []any{}
+	case schema["type"] == "boolean":
+		return name == "approved"
+	case schema["type"] == "number":
+		return 0.9
+	case schema["type"] == "string":
+		return ""
+	}
+	members := map[string]any{}
+	properties, _ := schema["properties"].(map[string]any)
+	for name, of := range properties {
+		of, _ := of.(map[string]any)
+		members[name] = shortestOf(q, name, of)
+	}
+	return members
 }
 
 // Says always answers with text.
