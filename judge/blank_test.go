@@ -159,7 +159,7 @@ func TestCalibrationIsBoundToThePrompt(t *testing.T) {
 	} {
 		calibrations, err := judge.NewCalibrations([]judge.Calibration{{
 			Model: "m", PromptDigest: prompts.Digest(tt.calibrated), CriteriaDigest: judge.CriteriaDigest(c.Rubric),
-			Method: judge.MethodPlatt, Platt: &judge.Platt{A: -1}, N: 100,
+			Platt: judge.Platt{A: -1}, N: 100,
 			Approvals: &judge.ApprovalFit{N: 100, Groups: tt.groups, Mean: 0.9, Right: 0.9, RightLow: 0.82, ECE: 0.02},
 		}})
 		if err != nil {

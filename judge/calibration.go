@@ -21,12 +21,9 @@ type Calibration struct {
 	// Model is the configured name of the model, as in ModelRecord.Model.
 	Model string `json:"model"`
 	// PromptDigest and CriteriaDigest are as in ModelRecord.
-	PromptDigest   string            `json:"promptDigest"`
-	CriteriaDigest string            `json:"criteriaDigest"`
-	Method         CalibrationMethod `json:"method"`
-	// Platt goes with MethodPlatt, Isotonic with MethodIsotonic.
-	Platt    *Platt    `json:"platt,omitempty"`
-	Isotonic *Isotonic `json:"isotonic,omitempty"`
+	PromptDigest   string `json:"promptDigest"`
+	CriteriaDigest string `json:"criteriaDigest"`
+	Platt          Platt  `json:"platt"`
 	// N is the number of approvals of labelled cases that it was fitted on, at least 1.
 	N int `json:"n"`
 	// Approvals is the measured fit on approvals that it was not fitted on; nil if it was not
@@ -97,15 +94,6 @@ func (f ApprovalFit) validate(path string) error {
 	return errors.Join(errs...)
 }
 
-// CalibrationMethod is the method by which a Calibration was fitted.
-type CalibrationMethod string
-
-// The methods: Platt's for small sets, isotonic regression for large ones.
-const (
-	MethodPlatt    CalibrationMethod = "platt"
-	MethodIsotonic CalibrationMethod = "isotonic"
-)
-
 // Platt is a sigmoid over the log-odds of the stated confidence r (Platt 1999, "Probabilistic Outputs for
 // Support Vector Machines"). In the paper's notation, a negative A means that a higher r is better:
 //
@@ -118,33 +106,10 @@ type Platt struct {
 	B float64 `json:"b"`
 }
 
-// Isotonic is a rising line through points (Zadrozny and Elkan 2002, "Transforming Classifier Scores
-// into Accurate Multiclass Probability Estimates"). X are stated confidences, strictly rising; Y are
-// the shares that were right, never falling; both are 0..1. The line is straight between two points
-// and constant outside them.
-type Isotonic struct {
-	X []float64 `json:"x"`
-	Y []float64 `json:"y"`
-}
-
 // Apply returns the calibrated confidence, 0..1, for a stated one. The Calibration must be valid. A
 // stated value outside 0..1 counts as the nearer end.
 func (c Calibration) Apply(stated float64) float64 {
-	if c.Method == MethodPlatt {
-		return 1 / (1 + math.Exp(c.Platt.A*LogOdds(stated)+c.Platt.B))
-	}
-	xs, ys := c.Isotonic.X, c.Isotonic.Y
-	i, exact := slices.BinarySearch(xs, clampUnit(stated))
-	switch {
-	case exact:
-		return ys[i]
-	case i == 0:
-		return ys[0]
-	case i == len(xs):
-		return ys[i-1]
-	}
-	part := (clampUnit(stated) - xs[i-1]) / (xs[i] - xs[i-1])
-	return ys[i-1] + part*(ys[i]-ys[i-1])
+	return 1 / (1 + math.Exp(c.Platt.A*LogOdds(stated)+c.Platt.B))
 }
 
 func (c Calibration) validate(path string) error {
@@ -167,22 +132,7 @@ func (c Calibration) validate(path string) error {
 	if c.Approvals != nil {
 		errs = append(errs, c.Approvals.validate(path+".approvals"))
 	}
-	switch c.Method {
-	case MethodPlatt:
-		if c.Platt == nil || c.Isotonic != nil {
-			wrong("method", "is platt, so there must be platt and no isotonic")
-			break
-		}
-		errs = append(errs, c.Platt.validate(path+".platt"))
-	case MethodIsotonic:
-		if c.Isotonic == nil || c.Platt != nil {
-			wrong("method", "is isotonic, so there must be isotonic and no platt")
-			break
-		}
-		errs = append(errs, c.Isotonic.validate(path+".isotonic"))
-	default:
-		wrong("method", "%.40q is unknown; use %q or %q", c.Method, MethodPlatt, MethodIsotonic)
-	}
+	errs = append(errs, c.Platt.validate(path+".platt"))
 	return errors.Join(errs...)
 }
 
@@ -192,26 +142,6 @@ func (p Platt) validate(path string) error {
 		return fmt.Errorf("%s: a is %v and b is %v; both must be finite numbers", path, p.A, p.B)
 	case p.A > 0:
 		return fmt.Errorf("%s.a: is %v; above 0 the model would be trusted less the surer it is (in 1/(1+exp(a*logit(r)+b)) a must not be above 0)", path, p.A)
-	}
-	return nil
-}
-
-func (i Isotonic) validate(path string) error {
-	if len(i.X) == 0 || len(i.X) != len(i.Y) {
-		return fmt.Errorf("%s: x has %d values and y has %d; give both the same number of values, at least one", path, len(i.X), len(i.Y))
-	}
-	for at := range i.X {
-		x, y := i.X[at], i.Y[at]
-		switch {
-		case !(x >= 0 && x <= 1):
-			return fmt.Errorf("%s.x[%d]: is %v, must be 0 to 1", path, at, x)
-		case !(y >= 0 && y <= 1):
-			return fmt.Errorf("%s.y[%d]: is %v, must be 0 to 1", path, at, y)
-		case at > 0 && x <= i.X[at-1]:
-			return fmt.Errorf("%s.x[%d]: is %v, must be greater than the one before it (%v)", path, at, x, i.X[at-1])
-		case at > 0 && y < i.Y[at-1]:
-			return fmt.Errorf("%s.y[%d]: is %v, must not be smaller than the one before it (%v)", path, at, y, i.Y[at-1])
-		}
 	}
 	return nil
 }
@@ -331,8 +261,8 @@ const calibrationsVersion = 1
 // ParseCalibrations reads a file of calibrations:
 //
 //	{"v": 1, "calibrations": [{"model": "gpt-5-mini", "promptDigest": "sha256:…",
-//	  "criteriaDigest": "sha256:…", "method": "platt", "platt": {"a": -0.7, "b": 0.2},
-//	  "n": 240, "dataset": "reviews", "fitted": "2026-11-20",
+//	  "criteriaDigest": "sha256:…", "platt": {"a": -0.7, "b": 0.2}, "n": 240,
+//	  "dataset": "reviews", "fitted": "2026-11-20",
 //	  "approvals": {"n": 160, "groups": 120, "mean": 0.86, "right": 0.88, "rightLow": 0.81, "ece": 0.04}}]}
 //
 // It is strict: unknown, missing and duplicate keys, null, and meaningless values are errors that name
@@ -362,55 +292,32 @@ func ParseCalibrations(data []byte) (*Calibrations, error) {
 func readCalibration(r *document.ObjectReader) Calibration {
 	c := Calibration{
 		Model: r.String("model"), PromptDigest: r.String("promptDigest"), CriteriaDigest: r.String("criteriaDigest"),
-		Method: CalibrationMethod(r.String("method")), Dataset: r.String("dataset"), Fitted: r.String("fitted"),
-	}
-	if n := r.IntPtr("n"); n != nil {
-		c.N = *n
+		N: orZero(r.IntPtr("n")), Dataset: r.String("dataset"), Fitted: r.String("fitted"),
 	}
 	if f := r.Object("approvals"); f != nil {
 		c.Approvals = &ApprovalFit{
-			Mean: readNumber(f, f.Value("mean")), Right: readNumber(f, f.Value("right")), RightLow: readNumber(f, f.Value("rightLow")), ECE: readNumber(f, f.Value("ece")),
-		}
-		for name, into := range map[string]*int{"n": &c.Approvals.N, "groups": &c.Approvals.Groups} {
-			if n := f.IntPtr(name); n != nil {
-				*into = *n
-			}
+			N: orZero(f.IntPtr("n")), Groups: orZero(f.IntPtr("groups")),
+			Mean: orZero(f.FloatPtr("mean")), Right: orZero(f.FloatPtr("right")), RightLow: orZero(f.FloatPtr("rightLow")), ECE: orZero(f.FloatPtr("ece")),
 		}
 		f.Require("n", "groups", "mean", "right", "rightLow", "ece")
 		f.Unknown()
 	}
 	if p := r.Object("platt"); p != nil {
-		c.Platt = &Platt{A: readNumber(p, p.Value("a")), B: readNumber(p, p.Value("b"))}
+		c.Platt = Platt{A: orZero(p.FloatPtr("a")), B: orZero(p.FloatPtr("b"))}
 		p.Require("a", "b")
 		p.Unknown()
 	}
-	if i := r.Object("isotonic"); i != nil {
-		c.Isotonic = &Isotonic{}
-		for _, x := range i.Items("x") {
-			c.Isotonic.X = append(c.Isotonic.X, readNumber(i, x))
-		}
-		for _, y := range i.Items("y") {
-			c.Isotonic.Y = append(c.Isotonic.Y, readNumber(i, y))
-		}
-		i.Require("x", "y")
-		i.Unknown()
-	}
-	r.Require("model", "promptDigest", "criteriaDigest", "method", "n")
+	r.Require("model", "promptDigest", "criteriaDigest", "platt", "n")
 	r.Unknown()
 	return c
 }
 
-// readNumber returns the number in n, or 0 if n is absent, which Require reports.
-func readNumber(r *document.ObjectReader, n *document.Node) float64 {
-	if n == nil {
-		return 0
+// orZero returns the number, or 0 if it is absent, which Require reports.
+func orZero[N int | float64](n *N) (number N) {
+	if n != nil {
+		number = *n
 	}
-	if n.Kind != document.Number {
-		r.Fail(n, "expected a number, got %s", n.Kind)
-		return 0
-	}
-	f, _ := strconv.ParseFloat(n.Text, 64) // the document has only valid numbers
-	return f
+	return number
 }
 
 // A model's stated confidence is not a measured one: verbalised confidences of judges are strongly

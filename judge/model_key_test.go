@@ -69,7 +69,7 @@ func TestCacheKey(t *testing.T) {
 		}
 		seen[key] = name
 	}
-	fitted, err := NewCalibrations([]Calibration{{Model: "x", PromptDigest: "x", CriteriaDigest: "x", Method: MethodPlatt, Platt: &Platt{A: -1}, N: 1}})
+	fitted, err := NewCalibrations([]Calibration{{Model: "x", PromptDigest: "x", CriteriaDigest: "x", Platt: Platt{A: -1}, N: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -397,7 +398,7 @@ func TestModelAppliesACalibration(t *testing.T) {
 	}
 	fitted, err := NewCalibrations([]Calibration{{
 		Model: "first", PromptDigest: q.prompt.Digest, CriteriaDigest: CriteriaDigest(c.Rubric),
-		Method: MethodIsotonic, Isotonic: &Isotonic{X: []float64{0, 1}, Y: []float64{0.2, 0.7}}, N: 100,
+		Platt: Platt{A: -1, B: math.Log(3)}, N: 100,
 		Approvals: &ApprovalFit{N: 100, Groups: 100, Mean: 0.6, Right: 0.6, RightLow: 0.5, ECE: 0.02},
 	}})
 	if err != nil {
@@ -412,7 +413,7 @@ func TestModelAppliesACalibration(t *testing.T) {
 		want   float64
 		fits   bool
 	}{
-		{"approves", approving(ids), c, 0.65, true},
+		{"approves", approving(ids), c, 0.75, true},
 		{"rejects", rejecting(ids), c, 0.74, false},
 		{"another model", approving(ids), reviewCase(func(c *Case) { c.Rubric.Model = "second" }), 0.82, false},
 		{"other criteria", approving(ids), reviewCase(func(c *Case) { c.Rubric.Criteria[0] += "!" }), 0.82, false},

@@ -68,29 +68,27 @@ func TestFittedCalibrationIsUsed(t *testing.T) {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}
 	before := reportIn(t, plain)
-	for _, method := range []judge.CalibrationMethod{judge.MethodPlatt, judge.MethodIsotonic} {
-		file, fitted := filepath.Join(dir, string(method)+".json"), filepath.Join(dir, "fitted.json")
-		var b bytes.Buffer
-		if code := run(t.Context(), []string{"eval", "calibrate", results, "--method", string(method), "--date", "2026-01-15", "--out", file}, strings.NewReader(""), &b, &b); code != term.ExitOK {
-			t.Fatalf("%s: exit code %d\n%s", method, code, b.String())
-		}
-		if !strings.Contains(b.String(), "150 of 300 approvals right on cal, in 300 groups") || !strings.Contains(b.String(), "on test 75 of 150 approvals right in 150 groups: confidence 0.783 before, 0.5") || !strings.Contains(b.String(), "good enough: approvals count") {
-			t.Errorf("%s: %s", method, b.String())
-		}
-		code, out := evalRun(t, provider.URL, "--split", "test", "--cassette", tape, "--llm-calibration", file, "--out", fitted, cases)
-		if code != term.ExitOK {
-			t.Fatalf("%s: exit code %d\n%s", method, code, out)
-		}
-		after := reportIn(t, fitted)
-		if got := after.Cost.Assurance; len(got) != 1 || got[0] != (eval.Tally{Name: string(judge.AssuranceLLMCalibrated), Count: 150}) {
-			t.Errorf("%s: assurances %v", method, got)
-		}
-		if says := judgedWith(t, provider.URL, tape, cases, unmeasured(t, file)); says != string(judge.AssuranceLLM) {
-			t.Errorf("%s: a calibration that nobody measured on approvals counts as %s", method, says)
-		}
-		if after.Probability.ECE > 0.06 || after.Probability.ECE >= before.Probability.ECE || *after.Probability.Brier.Value >= *before.Probability.Brier.Value {
-			t.Errorf("%s: ECE %v, shrunk %v; Brier %v, shrunk %v", method, after.Probability.ECE, before.Probability.ECE, *after.Probability.Brier.Value, *before.Probability.Brier.Value)
-		}
+	file, fitted := filepath.Join(dir, "calibrated.json"), filepath.Join(dir, "fitted.json")
+	var b bytes.Buffer
+	if code := run(t.Context(), []string{"eval", "calibrate", results, "--date", "2026-01-15", "--out", file}, strings.NewReader(""), &b, &b); code != term.ExitOK {
+		t.Fatalf("exit code %d\n%s", code, b.String())
+	}
+	if !strings.Contains(b.String(), "150 of 300 approvals right on cal, in 300 groups") || !strings.Contains(b.String(), "on test 75 of 150 approvals right in 150 groups: confidence 0.783 before, 0.5") || !strings.Contains(b.String(), "good enough: approvals count") {
+		t.Error(b.String())
+	}
+	code, out := evalRun(t, provider.URL, "--split", "test", "--cassette", tape, "--llm-calibration", file, "--out", fitted, cases)
+	if code != term.ExitOK {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	after := reportIn(t, fitted)
+	if got := after.Cost.Assurance; len(got) != 1 || got[0] != (eval.Tally{Name: string(judge.AssuranceLLMCalibrated), Count: 150}) {
+		t.Errorf("assurances %v", got)
+	}
+	if says := judgedWith(t, provider.URL, tape, cases, unmeasured(t, file)); says != string(judge.AssuranceLLM) {
+		t.Errorf("a calibration that nobody measured on approvals counts as %s", says)
+	}
+	if after.Probability.ECE > 0.06 || after.Probability.ECE >= before.Probability.ECE || *after.Probability.Brier.Value >= *before.Probability.Brier.Value {
+		t.Errorf("ECE %v, shrunk %v; Brier %v, shrunk %v", after.Probability.ECE, before.Probability.ECE, *after.Probability.Brier.Value, *before.Probability.Brier.Value)
 	}
 }
 

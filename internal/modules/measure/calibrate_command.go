@@ -17,7 +17,6 @@ import (
 type calibrateCommand struct {
 	Results string `arg:"" name:"results" help:"Results of a run over the splits cal and test (.json)."`
 	Out     string `name:"out" required:"" placeholder:"FILE" help:"The file of calibrations to write, for --llm-calibration."`
-	Method  string `name:"method" enum:"platt,isotonic" default:"platt" placeholder:"METHOD" help:"platt (the default) or isotonic, which needs many cases."`
 	Fitted  string `name:"date" placeholder:"DATE" help:"The date of the fit, recorded in the file."`
 }
 
@@ -44,10 +43,7 @@ func (c *calibrateCommand) Run(_ context.Context, con *cli.Console) error {
 		return err
 	}
 	dataset := strings.Join(m.About.Sets, ", ") + " " + m.Report.Counts.Digest
-	fittings, err := eval.Calibrate(m.Cases, m.Results, judge.CalibrationMethod(c.Method), dataset, c.Fitted, m.Report.Options)
-	if err != nil {
-		return term.UsageErrorf("", "%w", err)
-	}
+	fittings := eval.Calibrate(m.Cases, m.Results, dataset, c.Fitted, m.Report.Options)
 	var all []judge.Calibration
 	good := false
 	for _, f := range fittings {

@@ -43,9 +43,6 @@ type ConfidenceScore struct {
 	Bins    []Bin   `json:"bins"`
 }
 
-// fewForIsotonic is the number of approvals below which an isotonic fit is not meaningful.
-const fewForIsotonic = 200
-
 // leastBin is the minimum number of approvals in a bin, unless there are fewer in total.
 const leastBin = 20
 
@@ -53,15 +50,12 @@ type bindingKey struct{ model, prompt, criteria string }
 
 // Calibrate fits a calibration for each combination of model, prompt and criteria. It fits on the model's approvals in
 // the split Cal, and measures on those in Test whose groups have no case in Cal. dataset and fitted (a date) are copied
-// into the calibration. The error names the argument that is out of range.
+// into the calibration.
 //
 // Refusals are ignored, because minConfidence applies only to approvals. A model that is right and confident in its
 // refusals would otherwise make its approvals look reliable too. An approval is right if the case should be approved,
 // whatever policy decided afterwards.
-func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, dataset, fitted string, o Options) ([]Fitting, error) {
-	if method != judge.MethodPlatt && method != judge.MethodIsotonic {
-		return nil, fmt.Errorf("eval: calibration method %.40q is unknown; use %q or %q", method, judge.MethodPlatt, judge.MethodIsotonic)
-	}
+func Calibrate(cases []Case, results []Result, dataset, fitted string, o Options) []Fitting {
 	o = o.WithDefaults()
 	part := func(s Split, cases []Case) map[bindingKey][]forecast {
 		o := o
@@ -86,7 +80,7 @@ func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, d
 			f.Right += int(s.value())
 		}
 		f.Groups = len(sizes)
-		f.fit(cal[key], method, dataset, fitted)
+		f.fit(cal[key], dataset, fitted)
 		f.measure(test[key], o)
 		if warning != "" {
 			f.Warnings = append(f.Warnings, warning)
@@ -96,7 +90,7 @@ func Calibrate(cases []Case, results []Result, method judge.CalibrationMethod, d
 	slices.SortStableFunc(all, func(a, b Fitting) int {
 		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(a.PromptDigest, b.PromptDigest), cmp.Compare(a.CriteriaDigest, b.CriteriaDigest))
 	})
-	return all, nil
+	return all
 }
 
 // listStated lists approvals, with the confidence that the model stated, by the binding of their calibration.
@@ -118,7 +112,7 @@ func listStated(rows []Row) map[bindingKey][]forecast {
 }
 
 // fit sets Calibration. If a calibration would be misleading, it adds a warning and leaves Calibration nil.
-func (f *Fitting) fit(all []forecast, method judge.CalibrationMethod, dataset, fitted string) {
+func (f *Fitting) fit(all []forecast, dataset, fitted string) {
 	warn := func(format string, args ...any) { f.Warnings = append(f.Warnings, fmt.Sprintf(format, args...)) }
 	switch {
 	case f.Model == "" || f.PromptDigest == "" || f.CriteriaDigest == "":
@@ -131,27 +125,14 @@ func (f *Fitting) fit(all []forecast, method judge.CalibrationMethod, dataset, f
 		warn("all %d approvals of the split cal are wrong: no confidence makes them better", len(all))
 		return
 	}
-	c := judge.Calibration{Model: f.Model, PromptDigest: f.PromptDigest, CriteriaDigest: f.CriteriaDigest, Method: method, N: len(all), Dataset: dataset, Fitted: fitted}
+	c := judge.Calibration{Model: f.Model, PromptDigest: f.PromptDigest, CriteriaDigest: f.CriteriaDigest, N: len(all), Dataset: dataset, Fitted: fitted}
 	p, good := make([]float64, len(all)), make([]bool, len(all))
 	for i, s := range all {
 		p[i], good[i] = s.p, s.good
 	}
-	if method == judge.MethodIsotonic {
-		if len(all) < fewForIsotonic {
-			warn("isotonic regression on %d approvals follows chance; platt is better below %d", len(all), fewForIsotonic)
-		}
-		c.Isotonic = new(FitIsotonic(p, good))
-		// Even many approvals without an error do not prove certainty (Laplace's rule of succession).
-		for i, y := range c.Isotonic.Y {
-			c.Isotonic.Y[i] = min(y, float64(f.Groups+1)/float64(f.Groups+2))
-		}
-	} else {
-		platt := FitPlatt(p, good)
-		if platt.A > 0 {
-			warn("the model is no more often right the surer it is (a = %.3g): every approval gets the share that is right", platt.A)
-			platt = judge.Platt{B: math.Log(float64(len(all)-f.Right+1) / float64(f.Right+1))}
-		}
-		c.Platt = &platt
+	if c.Platt = FitPlatt(p, good); c.Platt.A > 0 {
+		warn("the model is no more often right the surer it is (a = %.3g): every approval gets the share that is right", c.Platt.A)
+		c.Platt = judge.Platt{B: math.Log(float64(len(all)-f.Right+1) / float64(f.Right+1))}
 	}
 	if _, err := judge.NewCalibrations([]judge.Calibration{c}); err != nil {
 		warn("the calibration is not usable: %v", err)
@@ -227,44 +208,6 @@ func bootstrapECE(sorted []forecast, bins []Bin, groups int, o Options) *Sample 
 		ece.Add(ratioOf(sum, n))
 	})
 	return ece
-}
-
-// FitIsotonic returns the non-decreasing step function closest to the shares of right answers, by pooling adjacent
-// violators (Ayer et al. 1955). Each level appears with its first and its last stated confidence.
-func FitIsotonic(stated []float64, right []bool) judge.Isotonic {
-	type block struct{ low, high, sum, n float64 }
-	order := make([]int, len(stated))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(stated[a], stated[b]) })
-	var blocks []block
-	for _, i := range order {
-		one := block{stated[i], stated[i], forecast{good: right[i]}.value(), 1}
-		if last := len(blocks) - 1; last >= 0 && blocks[last].high == one.low {
-			blocks[last].sum += one.sum
-			blocks[last].n++
-			continue
-		}
-		blocks = append(blocks, one)
-	}
-	pooled := blocks[:0]
-	for _, b := range blocks {
-		pooled = append(pooled, b)
-		for last := len(pooled) - 1; last > 0 && pooled[last-1].sum*pooled[last].n >= pooled[last].sum*pooled[last-1].n; last-- {
-			into := &pooled[last-1]
-			into.high, into.sum, into.n = pooled[last].high, into.sum+pooled[last].sum, into.n+pooled[last].n
-			pooled = pooled[:last]
-		}
-	}
-	var line judge.Isotonic
-	for _, b := range pooled {
-		line.X, line.Y = append(line.X, b.low), append(line.Y, b.sum/b.n)
-		if b.high > b.low {
-			line.X, line.Y = append(line.X, b.high), append(line.Y, b.sum/b.n)
-		}
-	}
-	return line
 }
 
 // FitPlatt returns the maximum-likelihood sigmoid for Platt's smoothed targets (Platt 1999), by Newton's method with

@@ -85,65 +85,9 @@ func TestPlattAgainstGrid(t *testing.T) {
 func TestLogOddsAreTheJudges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := rapid.Float64Range(0, 1).Draw(t, "p")
-		c := judge.Calibration{Method: judge.MethodPlatt, Platt: &judge.Platt{A: -rapid.Float64Range(0, 5).Draw(t, "a"), B: rapid.Float64Range(-5, 5).Draw(t, "b")}}
+		c := judge.Calibration{Platt: judge.Platt{A: -rapid.Float64Range(0, 5).Draw(t, "a"), B: rapid.Float64Range(-5, 5).Draw(t, "b")}}
 		if got, want := c.Apply(p), 1/(1+math.Exp(c.Platt.A*judge.LogOdds(p)+c.Platt.B)); math.Abs(got-want) > 1e-12 {
 			t.Fatalf("stated %v: the judge makes %v of it, the fit means %v", p, got, want)
-		}
-	})
-}
-
-// Worked by hand, with the same result as scikit-learn's IsotonicRegression and R's isoreg.
-func TestIsotonicByHand(t *testing.T) {
-	line := FitIsotonic([]float64{0.9, 0.1, 0.2, 0.3, 0.4, 0.5}, truths(1, 0, 1, 0, 0, 1))
-	got, err := json.Marshal(line)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := `{"x":[0.1,0.2,0.4,0.5,0.9],"y":[0,0.3333333333333333,0.3333333333333333,1,1]}`; string(got) != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-// The level at i is the maximum, over starts up to i, of the minimum mean to an end from i on (the min-max formulas
-// of isotonic regression).
-func TestIsotonicMinMax(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 25).Draw(t, "n")
-		sum, count := make([]float64, 11), make([]float64, 11)
-		var stated []float64
-		var right []bool
-		for range n {
-			x, r := rapid.IntRange(0, 10).Draw(t, "x"), rapid.Bool().Draw(t, "right")
-			stated, right = append(stated, float64(x)/10), append(right, r)
-			count[x]++
-			if r {
-				sum[x]++
-			}
-		}
-		line := FitIsotonic(stated, right)
-		c := judge.Calibration{Model: "m", PromptDigest: "p", CriteriaDigest: "c", Method: judge.MethodIsotonic, Isotonic: &line, N: n}
-		if _, err := judge.NewCalibrations([]judge.Calibration{c}); err != nil {
-			t.Fatal(err)
-		}
-		for i := range 11 {
-			if count[i] == 0 {
-				continue
-			}
-			level := math.Inf(-1)
-			for from := 0; from <= i; from++ {
-				least := math.Inf(1)
-				for to := i; to <= 10; to++ {
-					s, k := 0.0, 0.0
-					for at := from; at <= to; at++ {
-						s, k = s+sum[at], k+count[at]
-					}
-					least = math.Min(least, s/k)
-				}
-				level = math.Max(level, least)
-			}
-			if got := c.Apply(float64(i) / 10); math.Abs(got-level) > 1e-9 {
-				t.Fatalf("at %d/10: %v, by min and max %v (%+v)", i, got, level, line)
-			}
 		}
 	})
 }
@@ -166,38 +110,33 @@ func calSet(n int) (cases []Case, results []Result) {
 
 func TestCalibrateHelpsOnTest(t *testing.T) {
 	cases, results := calSet(600)
-	for _, method := range []judge.CalibrationMethod{judge.MethodPlatt, judge.MethodIsotonic} {
-		all, err := Calibrate(cases, results, method, "set", "2026-11-20", Options{})
-		if err != nil || len(all) != 1 {
-			t.Fatalf("%v %+v", err, all)
-		}
-		f := all[0]
-		if f.Calibration == nil || f.Calibration.N != 600 || f.Calibration.Model != "m" || f.Fitted != 600 || f.After.N != 600 {
-			t.Fatalf("%s: %+v", method, f)
-		}
-		if f.After.Brier >= f.Before.Brier || *f.After.ECE.Value >= *f.Before.ECE.Value || f.After.LogLoss >= f.Before.LogLoss {
-			t.Errorf("%s: before %+v, after %+v", method, f.Before, f.After)
-		}
-		if e := f.After.ECE; e.Interval == nil || *e.Value > e.Interval.High || e.Interval.High > 0.12 || f.After.Groups != 600 || f.Calibration.Shortcoming() != "" {
-			t.Errorf("%s: %+v, %s", method, e, f.Calibration.Shortcoming())
-		}
-		file, err := json.Marshal(map[string]any{"v": 1, "calibrations": []judge.Calibration{*f.Calibration}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := judge.ParseCalibrations(file); err != nil {
-			t.Errorf("%s: the judge does not read it: %v", method, err)
-		}
+	all := Calibrate(cases, results, "set", "2026-11-20", Options{})
+	if len(all) != 1 {
+		t.Fatalf("%+v", all)
+	}
+	f := all[0]
+	if f.Calibration == nil || f.Calibration.N != 600 || f.Calibration.Model != "m" || f.Fitted != 600 || f.After.N != 600 {
+		t.Fatalf("%+v", f)
+	}
+	if f.After.Brier >= f.Before.Brier || *f.After.ECE.Value >= *f.Before.ECE.Value || f.After.LogLoss >= f.Before.LogLoss {
+		t.Errorf("before %+v, after %+v", f.Before, f.After)
+	}
+	if e := f.After.ECE; e.Interval == nil || *e.Value > e.Interval.High || e.Interval.High > 0.12 || f.After.Groups != 600 || f.Calibration.Shortcoming() != "" {
+		t.Errorf("%+v, %s", e, f.Calibration.Shortcoming())
+	}
+	file, err := json.Marshal(map[string]any{"v": 1, "calibrations": []judge.Calibration{*f.Calibration}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := judge.ParseCalibrations(file); err != nil {
+		t.Errorf("the judge does not read it: %v", err)
 	}
 }
 
 // The fit must not depend on cases of the splits test and dev.
 func TestCalibrateLooksAtCalOnly(t *testing.T) {
 	cases, results := calSet(100)
-	one, err := Calibrate(cases, results, judge.MethodPlatt, "", "", Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := Calibrate(cases, results, "", "", Options{})
 	for i := range cases {
 		if cases[i].Split == Test {
 			cases[i].Expect.Outcome = judge.Reject
@@ -206,11 +145,8 @@ func TestCalibrateLooksAtCalOnly(t *testing.T) {
 			results = append(results, answer("dev"+cases[i].ID, judge.Approve, 0.99))
 		}
 	}
-	other, err := Calibrate(cases, results, judge.MethodPlatt, "", "", Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if *one[0].Calibration.Platt != *other[0].Calibration.Platt {
+	other := Calibrate(cases, results, "", "", Options{})
+	if one[0].Calibration.Platt != other[0].Calibration.Platt {
 		t.Errorf("%+v became %+v", one[0].Calibration.Platt, other[0].Calibration.Platt)
 	}
 	if one[0].Before.Brier == other[0].Before.Brier {
@@ -237,18 +173,16 @@ func TestCalibrateLooksAtApprovalsOnly(t *testing.T) {
 		}
 		cases, results = append(cases, c), append(results, answer(c.ID, got, []float64{0.9, 0.95, 0.99}[i/6%3]))
 	}
-	for _, method := range []judge.CalibrationMethod{judge.MethodPlatt, judge.MethodIsotonic} {
-		all, err := Calibrate(cases, results, method, "", "", Options{})
-		if err != nil || len(all) != 1 || all[0].Calibration == nil {
-			t.Fatal(all, err)
-		}
-		f := all[0]
-		if f.Fitted != 200 || f.Groups != 200 || f.Right != 160 || f.After.N != 200 || f.After.Right.K != 160 || f.Calibration.Shortcoming() != "" {
-			t.Errorf("%s: %+v: %s", method, f, f.Calibration.Shortcoming())
-		}
-		for _, stated := range []float64{0.9, 0.95, 0.99} {
-			near(t, string(method), f.Calibration.Apply(stated), 0.8, 0.03)
-		}
+	all := Calibrate(cases, results, "", "", Options{})
+	if len(all) != 1 || all[0].Calibration == nil {
+		t.Fatal(all)
+	}
+	f := all[0]
+	if f.Fitted != 200 || f.Groups != 200 || f.Right != 160 || f.After.N != 200 || f.After.Right.K != 160 || f.Calibration.Shortcoming() != "" {
+		t.Errorf("%+v: %s", f, f.Calibration.Shortcoming())
+	}
+	for _, stated := range []float64{0.9, 0.95, 0.99} {
+		near(t, "calibrated", f.Calibration.Apply(stated), 0.8, 0.03)
 	}
 	r := Evaluate(cases, results, Options{Splits: []Split{Test}})
 	if a := r.ApprovalConfidence; a.N != 200 || a.Right.K != 160 || *a.ECE.Value < 0.1 || a.ECE.Interval == nil || len(a.Bins) == 0 {
@@ -266,9 +200,9 @@ func TestCalibrateTheSurerTheWorse(t *testing.T) {
 			right++
 		}
 	}
-	all, err := Calibrate(cases, results, judge.MethodPlatt, "", "", Options{})
-	if err != nil || all[0].Calibration == nil || !strings.Contains(strings.Join(all[0].Warnings, " "), "no more often right the surer it is") {
-		t.Fatalf("%+v, %v", all, err)
+	all := Calibrate(cases, results, "", "", Options{})
+	if all[0].Calibration == nil || !strings.Contains(strings.Join(all[0].Warnings, " "), "no more often right the surer it is") {
+		t.Fatalf("%+v", all)
 	}
 	for _, stated := range []float64{0.5, 0.99} {
 		near(t, "the share", all[0].Calibration.Apply(stated), float64(right+1)/402, 1e-9)
@@ -285,20 +219,18 @@ func TestCalibrateAFlawlessModel(t *testing.T) {
 			of.Group, of.Split = fmt.Sprint("g", i/size), []Split{Cal, Test}[i/size%2]
 			cases, results = append(cases, of), append(results, answer(of.ID, judge.Approve, []float64{0.9, 0.99}[i%2]))
 		}
-		for _, method := range []judge.CalibrationMethod{judge.MethodPlatt, judge.MethodIsotonic} {
-			all, err := Calibrate(cases, results, method, "", "", Options{})
-			if err != nil || (all[0].Calibration == nil) != (size == 20) {
-				t.Fatal(all, err)
+		all := Calibrate(cases, results, "", "", Options{})
+		if (all[0].Calibration == nil) != (size == 20) {
+			t.Fatal(all)
+		}
+		if size == 20 {
+			if says := strings.Join(all[0].Warnings, " "); !strings.Contains(says, "in 15 groups; 30 are needed") {
+				t.Error(says)
 			}
-			if size == 20 {
-				if says := strings.Join(all[0].Warnings, " "); !strings.Contains(says, "in 15 groups; 30 are needed") {
-					t.Errorf("%s: %s", method, says)
-				}
-				continue
-			}
-			if got := all[0].Calibration.Apply(0.99); got >= 1 || got < 0.99 || all[0].Calibration.Shortcoming() != "" {
-				t.Errorf("%s: %v, %s", method, got, all[0].Calibration.Shortcoming())
-			}
+			continue
+		}
+		if got := all[0].Calibration.Apply(0.99); got >= 1 || got < 0.99 || all[0].Calibration.Shortcoming() != "" {
+			t.Errorf("%v, %s", got, all[0].Calibration.Shortcoming())
 		}
 	}
 }
@@ -322,17 +254,11 @@ func TestCalibrateRefuses(t *testing.T) {
 					c.change(i, &results[i])
 				}
 			}
-			all, err := Calibrate(cases, results, judge.MethodPlatt, "", "", Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			all := Calibrate(cases, results, "", "", Options{})
 			if all[0].Calibration != nil || !strings.Contains(strings.Join(all[0].Warnings, "\n"), c.says) {
 				t.Errorf("%+v", all[0])
 			}
 		})
-	}
-	if _, err := Calibrate(nil, nil, "histogram", "", "", Options{}); err == nil {
-		t.Error("an unknown method passes")
 	}
 }
 
@@ -372,9 +298,9 @@ func TestSharedGroupsAreReported(t *testing.T) {
 	}
 	check := func(want bool) {
 		t.Helper()
-		fits, err := Calibrate(cases, results, judge.MethodPlatt, "d", "", Options{})
-		if err != nil || len(fits) != 1 {
-			t.Fatal(fits, err)
+		fits := Calibrate(cases, results, "d", "", Options{})
+		if len(fits) != 1 {
+			t.Fatal(fits)
 		}
 		if fitted := strings.Join(fits[0].Warnings, " "); strings.Contains(fitted, "1 cases of test are left out") != want {
 			t.Errorf("want %v: %s", want, fitted)
