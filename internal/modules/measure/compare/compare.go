@@ -208,16 +208,15 @@ func computeDifferences(pairs []pairing, o eval.Options) []Difference {
 	for i, p := range pairs {
 		before[i], after[i] = p.before, p.after
 	}
-	compared := eval.TableFigures[:len(eval.TableFigures)-1]
-	samples := make([]eval.Sample, len(compared))
+	samples := make([]eval.Sample, len(eval.TableFigures))
 	eval.ResampleTables(before, after, o, func(was, is *eval.Table) {
-		for i, f := range compared {
+		for i, f := range eval.TableFigures {
 			samples[i].Add(subtractFigures(f.Of(is), f.Of(was)))
 		}
 	})
 	was, is := eval.NewTable(before), eval.NewTable(after)
 	var all []Difference
-	for i, f := range compared {
+	for i, f := range eval.TableFigures {
 		d := Difference{Name: f.Name, Before: f.Of(&was), After: f.Of(&is)}
 		d.Change = samples[i].Estimate(subtractFigures(d.After, d.Before), o.Confidence)
 		all = append(all, d)

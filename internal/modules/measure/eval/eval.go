@@ -52,14 +52,13 @@ type Case struct {
 	// History lists the earlier moves, oldest first: the states visited, and who performed which action.
 	History []Step `json:"history,omitempty"`
 	// Principal and Role identify the requester; the default is "eval:agent" with the role agent.
-	Principal string  `json:"principal,omitempty"`
-	Role      string  `json:"role,omitempty"`
-	Expect    Expect  `json:"expect"`
-	Label     Label   `json:"label"`
-	Weight    float64 `json:"weight,omitempty"` // 0 means 1
-	Risk      string  `json:"risk,omitempty"`   // "high" or ""; defines a slice
-	Split     Split   `json:"split"`
-	Notes     string  `json:"notes,omitempty"`
+	Principal string `json:"principal,omitempty"`
+	Role      string `json:"role,omitempty"`
+	Expect    Expect `json:"expect"`
+	Label     Label  `json:"label"`
+	Risk      string `json:"risk,omitempty"` // "high" or ""; defines a slice
+	Split     Split  `json:"split"`
+	Notes     string `json:"notes,omitempty"`
 	// Digest is the SHA-256 of the complete case in hex if a Ledger kept only part of the case, otherwise "". It is not
 	// part of a golden file.
 	Digest string `json:"-"`

@@ -22,7 +22,6 @@ func Evaluate(cases []Case, results []Result, o Options) Report {
 	r.setRates(&s, o.Confidence)
 	r.MacroPrecision, r.MacroRecall, r.MacroF1 = macroMeans(r.Classes)
 	r.setIntervals(&t, s.Rows, o)
-	r.Weighted = weightRows(s.Rows)
 	all, groups := listForecasts(s.Rows)
 	r.Probability = scoreProbability(all, groups, maxBins, o)
 	if approvals := slices.DeleteFunc(slices.Clone(all), func(f forecast) bool { return !f.leans }); len(approvals) > 0 {
@@ -89,37 +88,13 @@ func falseGroups(rows []Row) (hit, of int) {
 }
 
 func (r *Report) setIntervals(t *Table, rows []Row, o Options) {
-	b := bootstrapTable(rows, o)
-	r.Kappa = b["kappa"].Estimate(t.kappa(), o.Confidence)
-	r.OutcomeKappa = b["outcomeKappa"].Estimate(t.outcomeKappa(), o.Confidence)
-	r.Clustered = ClusteredIntervals{
-		FalseApprove: b["falseApprove"].interval(o.Confidence), Escalation: b["escalation"].interval(o.Confidence),
-		Accuracy: b["accuracy"].interval(o.Confidence), GateAccuracy: b["gateAccuracy"].interval(o.Confidence),
-	}
-}
-
-// weightRows returns the rates by weight, nil if all rows have the same weight.
-func weightRows(rows []Row) *WeightedRates {
-	if !slices.ContainsFunc(rows, func(w Row) bool { return w.weight != rows[0].weight }) {
-		return nil
-	}
-	share := func(of, hit func(Row) bool) *float64 {
-		var part, whole float64
-		for _, w := range rows {
-			if of(w) {
-				whole += w.weight
-				if hit(w) {
-					part += w.weight
-				}
-			}
-		}
-		return ratioOf(part, whole)
-	}
-	all := func(Row) bool { return true }
-	return &WeightedRates{
-		FalseApprove: share(Row.MustNot, Row.FalseApprove), Escalation: share(all, func(w Row) bool { return w.Got == judge.Escalate }),
-		Accuracy: share(all, Row.IsExact), GateAccuracy: share(all, Row.isGateRight),
-	}
+	var kappas, outcomeKappas Sample
+	ResampleTables(rows, nil, o, func(drawn, _ *Table) {
+		kappas.Add(drawn.kappa())
+		outcomeKappas.Add(drawn.outcomeKappa())
+	})
+	r.Kappa = kappas.Estimate(t.kappa(), o.Confidence)
+	r.OutcomeKappa = outcomeKappas.Estimate(t.outcomeKappa(), o.Confidence)
 }
 
 func (r *Report) notes() []string {
@@ -140,7 +115,6 @@ func (r *Report) notes() []string {
 	say(c.Failed+c.Missing > 0, "%d cases failed and %d have no result; they are left out of every rate.", c.Failed, c.Missing)
 	say(r.Probability != nil && r.Probability.N < c.Scored, "Probabilities, curves and AUROC: only the %d rows with a readable answer of a model.", countProbabilities(r))
 	say(r.Probability == nil, "No probabilities: no model answered, or none stated a confidence.")
-	say(r.Weighted != nil, "Cases have weights: counts and bounds ignore them; the weighted rates are listed separately.")
 	say(c.UnknownResults > 0, "%d results belong to none of the cases and were left out.", c.UnknownResults)
 	say(c.DuplicateCases > 0, "%d cases repeat an earlier id and were left out.", c.DuplicateCases)
 	say(c.DuplicateResults > 0, "%d results repeat an earlier case and repeat and were left out.", c.DuplicateResults)

@@ -241,9 +241,6 @@ func (c Case) findAnswerProblem() string {
 	if c.Label.Raters < 0 {
 		return fmt.Sprintf("label.n_raters is %d; it is 1 or more", c.Label.Raters)
 	}
-	if c.Weight < 0 || c.Weight > 1e6 {
-		return fmt.Sprintf("weight is %v; it is above 0 and at most 1000000", c.Weight)
-	}
 	return ""
 }
 
@@ -282,7 +279,7 @@ func clipQuote(s string) string {
 
 // caseKeys are the keys of a case by path. Objects under any other path belong to the user.
 var caseKeys = map[string][]string{
-	"":          {"$schema", "id", "group", "tags", "workflow", "state", "action", "context", "data", "evidence", "history", "principal", "role", "expect", "label", "weight", "risk", "split", "notes"},
+	"":          {"$schema", "id", "group", "tags", "workflow", "state", "action", "context", "data", "evidence", "history", "principal", "role", "expect", "label", "risk", "split", "notes"},
 	"expect":    {"outcome", "criteria", "violations_any"},
 	"label":     {"source", "by", "n_raters", "agreement"},
 	"history[]": {"action", "state", "by"},

@@ -43,7 +43,7 @@ func TestReadCasesReportsTheMistake(t *testing.T) {
 		{"split", `"split":"dev"`, `"split":"train"`, RuleBadValue, "dev, cal or test"},
 		{"agreement", `0.5`, `1.5`, RuleBadValue, "0 to 1"},
 		{"raters", `"n_raters":2`, `"n_raters":-2`, RuleBadValue, "n_raters"},
-		{"weight", `"split"`, `"weight":-1,"split"`, RuleBadValue, "weight"},
+		{"weight", `"split"`, `"weight":1,"split"`, RuleUnknownKey, "weight"},
 		{"risk", `"split"`, `"risk":"low","split"`, RuleBadValue, "risk"},
 		{"bom", `{"id"`, "\ufeff{\"id\"", RuleSyntax, "byte order mark"},
 		{"data", `"data":{"text":"all done"}`, `"data":[]`, RuleBadValue, "data is not a JSON object"},

@@ -156,27 +156,13 @@ type TableFigure struct {
 	Of   func(*Table) *float64
 }
 
-// TableFigures lists the figures that follow from a Table alone.
+// TableFigures lists the figures that a comparison of two runs shows.
 var TableFigures = []TableFigure{
 	{"falseApprove", func(t *Table) *float64 { return ratioOf(float64(t.falseOK()), float64(t.mustNot())) }},
 	{"escalation", func(t *Table) *float64 { return ratioOf(float64(t.countGiven(escalate)), float64(t.total())) }},
 	{"accuracy", func(t *Table) *float64 { return ratioOf(float64(t.countExact()), float64(t.total())) }},
 	{"gateAccuracy", func(t *Table) *float64 { return ratioOf(float64(t.countGate()), float64(t.total())) }},
 	{"kappa", (*Table).kappa},
-	{"outcomeKappa", (*Table).outcomeKappa},
-}
-
-func bootstrapTable(rows []Row, o Options) map[string]*Sample {
-	samples := map[string]*Sample{}
-	for _, f := range TableFigures {
-		samples[f.Name] = &Sample{}
-	}
-	ResampleTables(rows, nil, o, func(t, _ *Table) {
-		for _, f := range TableFigures {
-			samples[f.Name].Add(f.Of(t))
-		}
-	})
-	return samples
 }
 
 // ResampleTables draws groups of rows with replacement, and calls use with the table of each resample. paired holds the

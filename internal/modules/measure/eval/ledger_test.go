@@ -26,7 +26,7 @@ func drawRun(t *rapid.T) (cases []Case, results []Result) {
 			Workflow: json.RawMessage(rapid.SampledFrom([]string{`{"ref": "f.yaml#flow"}`, `{"ref":"g.yaml"}`, `{"name": "inline", "states": {}}`}).Draw(t, "workflow")),
 			State:    word.Draw(t, "state"), Action: "go", Data: json.RawMessage(`{"text": "` + strings.Repeat("x", i) + `"}`), Context: json.RawMessage(`{"a": 1}`),
 			Expect: Expect{Outcome: outcome.Draw(t, "right")}, Label: Label{Source: "synthetic"}, Split: rapid.SampledFrom([]Split{Cal, Test}).Draw(t, "split"),
-			Weight: float64(rapid.IntRange(0, 2).Draw(t, "weight")), Notes: word.Draw(t, "notes"),
+			Notes: word.Draw(t, "notes"),
 		}
 		if rapid.Bool().Draw(t, "labelled") {
 			c.Expect.Criteria = map[string]string{"c1": status.Draw(t, "c1"), "the text": status.Draw(t, "c2")}

@@ -52,10 +52,6 @@ type Report struct {
 	// Kappa is Cohen's kappa with reject and escalate as one category; OutcomeKappa is for all three outcomes.
 	Kappa        Estimate `json:"kappa"`
 	OutcomeKappa Estimate `json:"outcomeKappa"`
-	// Clustered holds bootstrap intervals of rates, to show how much grouping widens them.
-	Clustered ClusteredIntervals `json:"clustered"`
-	// Weighted holds the rates by the cases' weights; nil if all weights are equal.
-	Weighted *WeightedRates `json:"weighted,omitempty"`
 
 	// Probability measures the quality of the probabilities; nil if no model answered.
 	Probability *Probability `json:"probability,omitempty"`
@@ -144,22 +140,6 @@ type Estimate struct {
 	Interval *Interval `json:"interval,omitempty"`
 	// Undefined is the number of resamples in which the figure is undefined.
 	Undefined int `json:"undefined,omitempty"`
-}
-
-// ClusteredIntervals are bootstrap intervals, nil as in Estimate.
-type ClusteredIntervals struct {
-	FalseApprove *Interval `json:"falseApprove,omitempty"`
-	Escalation   *Interval `json:"escalation,omitempty"`
-	Accuracy     *Interval `json:"accuracy,omitempty"`
-	GateAccuracy *Interval `json:"gateAccuracy,omitempty"`
-}
-
-// WeightedRates are rates by Case.Weight, nil as in Estimate.
-type WeightedRates struct {
-	FalseApprove *float64 `json:"falseApprove,omitempty"`
-	Escalation   *float64 `json:"escalation,omitempty"`
-	Accuracy     *float64 `json:"accuracy,omitempty"`
-	GateAccuracy *float64 `json:"gateAccuracy,omitempty"`
 }
 
 // Confusion counts the scored rows by right outcome and given outcome. ExpectNotApprove is the sum of ExpectReject and

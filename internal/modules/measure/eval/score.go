@@ -18,7 +18,6 @@ type Row struct {
 	Group  string
 	Expect judge.Outcome
 	Got    judge.Outcome // under the policy for unreadable answers
-	weight float64
 }
 
 // MustNot reports whether the case must not be approved. That includes cases to escalate: approving them is as wrong as
@@ -156,10 +155,7 @@ func IsFailed(r *Result) bool {
 }
 
 func (s *Joined) addRow(c *Case, r *Result, policy Policy) {
-	w := Row{Case: c, Result: r, Group: c.GroupKey(), Expect: c.Expect.Outcome, weight: c.Weight}
-	if w.weight <= 0 {
-		w.weight = 1
-	}
+	w := Row{Case: c, Result: r, Group: c.GroupKey(), Expect: c.Expect.Outcome}
 	s.unreadable.add(w.Group, r.Unreadable)
 	if r.Unreadable {
 		s.Counts.Unreadable++
