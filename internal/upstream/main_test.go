@@ -166,7 +166,7 @@ func serve(mode string) int {
 				}
 			case "progress":
 				for i := range 4 {
-					<-time.After(150 * time.Millisecond)
+					<-time.After(500 * time.Millisecond)
 					fmt.Printf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d,"own":1.0}}`+"\n", m.Params.Meta.ProgressToken, i)
 				}
 				answer(id, text("done"))

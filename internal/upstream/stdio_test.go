@@ -154,7 +154,7 @@ func awaitGone(t testing.TB, pid string) {
 // Progress is passed on without its token and restarts the deadline. If the caller leaves, the server is notified. A
 // server's own requests are refused, and its standard error blocks nothing.
 func TestCallProgressAndCancel(t *testing.T) {
-	m := openFake(t, upstream.Options{}, [3]string{"a", "well", ", callTimeout: 400ms"})
+	m := openFake(t, upstream.Options{}, [3]string{"a", "well", ", callTimeout: 1500ms"}) // progress takes 2 s, in steps of 0.5 s
 	var got []string
 	reply, err := m.Call(t.Context(), agent, upstream.Request{
 		Upstream: "a", Method: "tools/call", Kind: upstream.KindTool, Name: "progress",
