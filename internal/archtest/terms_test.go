@@ -12,7 +12,7 @@ import (
 
 // moduleTerms are words of modules. "Chain" alone is not among them: the hashes of a history form one, and so do
 // the models that are asked one after the other.
-var moduleTerms = regexp.MustCompile(`[Hh]ook|HOOK|[Oo]nEnter|\b[Ss]chedules?\b|\b(a|that|which|their|by|for|from|of|the) chains\b|\b(a|that|which|their|by|for|from) chain\b|\bchain's\b|[cC]hain ?([Rr]un|[Ss]tep)|"chain\.|gavel:chains|[Mm]cNemar|[Pp]romptfoo|[Uu]nlabelled|[Ll]abelling|[Tt]un(e|es|ing)\b|[Cc]ertif(y|ies|ied)\b|[Gg]olden ?([Cc]ase|[Ss]et)`)
+var moduleTerms = regexp.MustCompile(`[Hh]ook|HOOK|[Oo]nEnter|\b[Ss]chedules?\b|\b(a|that|which|their|by|for|from|of|the) chains\b|\b(a|that|which|their|by|for|from) chain\b|\bchain's\b|[cC]hain ?([Rr]un|[Ss]tep)|"chain\.|gavel:chains|[Mm]cNemar|[Uu]nlabelled|[Ll]abelling|[Tt]un(e|es|ing)\b|[Cc]ertif(y|ies|ied)\b|[Gg]olden ?([Cc]ase|[Ss]et)`)
 
 // termsAllowed are the places of such a word with another meaning, or of one that users or files have.
 var termsAllowed = map[string]string{
@@ -73,7 +73,7 @@ func TestCoreHasNoTermsOfModules(t *testing.T) {
 		t.Errorf("only %d files of the core were read", files)
 	}
 	for _, line := range []string{
-		"type OnEnter struct {", "MayPostHooks() bool", "// the steps of a chain", "a chain's step", "func readChainRun() {", `HasPrefix(name, "chain.")`, "// the schedules of it", `ID: "gavel:chains"`, "// McNemar's test", "an unlabelled case", "func Tune(cases []Case) {", "// as promptfoo does", "it certifies a risk", "reads the golden cases",
+		"type OnEnter struct {", "MayPostHooks() bool", "// the steps of a chain", "a chain's step", "func readChainRun() {", `HasPrefix(name, "chain.")`, "// the schedules of it", `ID: "gavel:chains"`, "// McNemar's test", "an unlabelled case", "func Tune(cases []Case) {", "it certifies a risk", "reads the golden cases",
 	} {
 		if findTerms("engine/planted.go", line) == nil {
 			t.Errorf("not found: %s", line)

@@ -48,7 +48,7 @@ await Promise.all([
 ]);
 
 // The search finds the pages about a word without a server.
-for (const [words, page] of [["quarantined", "runbooks/GavelScriptQuarantined.html"], ["onJudgeUnavailable", "judge.html"], ["promptfoo", "reference/cli/eval.html"]]) {
+for (const [words, page] of [["quarantined", "runbooks/GavelScriptQuarantined.html"], ["onJudgeUnavailable", "judge.html"], ["adjudicated", "reference/cli/eval.html"]]) {
   await light.goto(root + "index.html");
   await light.locator("input[name=query]").click();
   await light.keyboard.type(words);
