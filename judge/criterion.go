@@ -125,7 +125,7 @@ func (c Case) criteria() (out []criterion) {
 			item := one
 			at := one.terms.Each + "/" + strconv.Itoa(i)
 			item.id, item.text = fmt.Sprintf("%s_%d", one.id, i+1), fmt.Sprintf("%s [of %s]", one.text, at)
-			if item.proof.source() == "" {
+			if from := strings.TrimPrefix(item.proof.source(), "/"); from == "" || strings.HasPrefix(at, "/"+from+"/") {
 				item.proof.From = at
 			}
 			out = append(out, item)

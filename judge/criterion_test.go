@@ -1,12 +1,14 @@
 package judge
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -148,6 +150,14 @@ func TestEach(t *testing.T) {
 			t.Errorf("%s: %s %+v", name, op.Outcome, op.Model.Criteria)
 		}
 	}
+	heard := termed(`{`+comments+`}`, Terms{Each: usersWords.From})
+	heard.Rubric.Proofs = map[string]Proof{heard.Rubric.Criteria[1]: usersWords}
+	heard.Fetched = []Evidence{{Name: "said", Content: json.RawMessage(`{"messages":["a headache since last Monday","a cough for two weeks now"]}`)}}
+	for second, want := range map[string]Outcome{"a cough for two weeks": Approve, "headache since last Monday": Reject} {
+		if op := opine(t, newModel(t, ModelConfig{Completer: tells(answer("a headache since last Monday", second))}), heard); op.Outcome != want {
+			t.Errorf("from the evidence, %q: %s %+v", second, op.Outcome, op.Model.Criteria)
+		}
+	}
 	list := func(n int) string {
 		return `{` + comments + `,"symptoms":[` + strings.TrimSuffix(strings.Repeat(`"x",`, n), ",") + `]}`
 	}
@@ -243,54 +253,132 @@ func TestTermsAreRecorded(t *testing.T) {
 	}
 }
 
-// With any terms and any answer, the outcome is never more permissive than without the model.
+// userSaid is a source of the messages of an agent's user; without any, it fails.
+type userSaid []string
+
+func (h userSaid) Fetch(context.Context, EvidenceRequest, bool) (FetchResult, error) {
+	if len(h) == 0 {
+		return FetchResult{Failure: FailureUnavailable}, nil
+	}
+	content, err := json.Marshal(map[string]any{"messages": h, "omitted": 0})
+	return FetchResult{Content: content}, err
+}
+
+var usersWords = Proof{Basis: BasisEvidence, From: "/evidence/said/messages"}
+
+// Only the user's own words prove a criterion that demands them, however sure a model is.
+func TestUsersWordsProve(t *testing.T) {
+	t.Parallel()
+	user := userSaid{"please refund order 7", "today, for me", "ok"}
+	for _, tt := range []struct {
+		name, quote string
+		user        userSaid
+		want        Outcome
+	}{
+		{"a message", "please refund order 7", user, Approve},
+		{"a short message as a whole", "ok", user, Approve},
+		{"part of a message", "refund order 7", user, Reject}, // three words
+		{"words of two messages", "refund order 7 today, for me", user, Reject},
+		{"the agent's words", quote, user, Reject},
+		{"the agent's account of the user's words", "please refund order 7", userSaid{"hello"}, Reject},
+		{"no message", "please refund order 7", nil, Reject},
+		{"the reason why there is none", "unavailable", nil, Reject},
+	} {
+		c := termed(`{"comments":"The user said: please refund order 7. `+quote+`"}`, Terms{})
+		c.Rubric.Criteria = c.Rubric.Criteria[1:]
+		c.Rubric.Proofs = map[string]Proof{c.Rubric.Criteria[0]: usersWords}
+		found, err := tt.user.Fetch(t.Context(), EvidenceRequest{}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Fetched = []Evidence{{Name: "said", Failure: found.Failure, Content: found.Content}}
+		a := approving([]string{"c1"})
+		a.Criteria[0].Evidence = tt.quote
+		if op := opine(t, newModel(t, ModelConfig{Completer: tells(a)}), c); op.Outcome != tt.want {
+			t.Errorf("%s: %s, want %s: %+v", tt.name, op.Outcome, tt.want, op.Model.Criteria)
+		}
+	}
+}
+
+// With any terms, any transcript and any answer, the outcome is never more permissive than without the model, and only
+// the user's own words prove a criterion that demands them.
 func TestTermsOnlyRestrict(t *testing.T) {
 	t.Parallel()
+	messages := []string{"please refund order 7 today", "yes, go ahead and refund it", "ok"}
 	rapid.Check(t, func(t *rapid.T) {
 		c, ops := drawBench(t)
+		if rapid.IntRange(0, 3).Draw(t, "rules object") > 0 { // they do so often that few models would be asked
+			c.Rubric.Enabled, c.Rubric.UseLLM = true, true
+			for _, layer := range []LayerName{LayerFields, LayerSchema, LayerScript, LayerState} {
+				if op := ops[layer]; op.Outcome != Approve {
+					delete(ops, layer)
+				}
+			}
+		}
 		review := reviewCase()
-		data := document.ReadTrusted(fmt.Appendf(nil, `{%s,"items":[%s]}`, comments, strings.TrimSuffix(strings.Repeat(`"read sections 1 to 3",`, rapid.IntRange(0, 22).Draw(t, "items")), ",")))
+		data := document.ReadTrusted(fmt.Appendf(nil, `{%s,"items":[%s],"messages":["the user asked for it"]}`, comments, strings.TrimSuffix(strings.Repeat(`"read sections 1 to 3",`, rapid.IntRange(0, 22).Draw(t, "items")), ",")))
 		c.Data, c.Merged, c.MaskedData, c.MaskedMerged, c.Rubric.Criteria = data, data, data, data, review.Rubric.Criteria
-		c.Rubric.Terms = map[string]Terms{}
+		c.Rubric.Terms, c.Rubric.Proofs = map[string]Terms{}, map[string]Proof{}
 		for _, text := range c.Rubric.Criteria {
-			terms := Terms{Advisory: rapid.Bool().Draw(t, "advisory"), Each: rapid.SampledFrom([]string{"", "", "/data/items", "/data/comments", "/context/none"}).Draw(t, "each")}
+			terms := Terms{Advisory: rapid.Bool().Draw(t, "advisory"), Each: rapid.SampledFrom([]string{"", "", "", "/data/items", usersWords.From, usersWords.From, "/data/comments", "/context/none"}).Draw(t, "each")}
 			if rapid.Bool().Draw(t, "scaled") {
 				terms.Scale = &Scale{Of: 5, AtLeast: rapid.IntRange(1, 5).Draw(t, "at least")}
 			}
 			c.Rubric.Terms[text] = terms
+			if rapid.Bool().Draw(t, "demands the user's words") {
+				c.Rubric.Proofs[text] = usersWords
+			}
 		}
+		user := userSaid(messages[:rapid.IntRange(0, len(messages)).Draw(t, "messages")])
+		c.Owner.Trusted = rapid.IntRange(0, 9).Draw(t, "trusted") > 0
+		c.Evidence = []EvidenceRequest{{Name: "said", Source: "user", Arguments: json.RawMessage(`{}`), Required: rapid.Bool().Draw(t, "required")}}
 		if op := ops[LayerScript]; op.Outcome != "" {
 			op.NotAsked = rapid.SliceOfDistinct(rapid.SampledFrom([]string{"c1", "c2"}), rapid.ID).Draw(t, "not asked")
 			ops[LayerScript] = op
 		}
 		asked := c
 		asked.unasked = ops[LayerScript].NotAsked
+		if found, err := user.Fetch(t.Context(), EvidenceRequest{}, true); err != nil {
+			t.Fatal(err)
+		} else {
+			asked.Fetched = []Evidence{{Name: "said", Failure: found.Failure, Content: found.Content}}
+		}
 		a := llm.Answer{Keyed: true, Confidence: rapid.SampledFrom([]float64{0, 0.9, 1}).Draw(t, "confidence"), InjectionSuspected: rapid.IntRange(0, 9).Draw(t, "injection") == 0}
-		for _, one := range asked.criteria() {
-			answer := llm.Criterion{ID: one.id, Status: rapid.SampledFrom([]string{llm.StatusMet, llm.StatusMet, llm.StatusNotMet, llm.StatusCannotAssess}).Draw(t, "status"), Evidence: rapid.SampledFrom(append(quotes, "made up", "")).Draw(t, "quote")}
-			if one.terms.Scale != nil {
-				answer.Status, answer.Grade = llm.StatusGraded, rapid.IntRange(0, 6).Draw(t, "grade")
+		all := slices.Concat(quotes, user, []string{"made up", "", "the user asked for it", `order 7 today","yes, go ahead`, "refund order 7 today yes, go ahead", "unavailable"})
+		fooled, proofs := rapid.Bool().Draw(t, "fooled"), map[string]Proof{}
+		for i, one := range asked.criteria() {
+			answer := llm.Criterion{ID: one.id, Status: rapid.SampledFrom([]string{llm.StatusMet, llm.StatusMet, llm.StatusNotMet, llm.StatusCannotAssess}).Draw(t, "status"), Evidence: rapid.SampledFrom(all).Draw(t, "quote")}
+			if fooled {
+				answer.Status, answer.Evidence = llm.StatusMet, slices.Concat(user, quotes)[i%(len(user)+len(quotes))]
 			}
-			if rapid.IntRange(0, 9).Draw(t, "answered") > 0 {
+			if one.terms.Scale != nil {
+				answer.Status, answer.Grade = llm.StatusGraded, rapid.SampledFrom([]int{0, 1, 2, 3, 4, 5, 5, 5, 6}).Draw(t, "grade")
+			}
+			if fooled || rapid.IntRange(0, 9).Draw(t, "answered") > 0 {
 				a.Criteria = append(a.Criteria, answer)
 			}
+			proofs[one.id] = one.proof
 		}
 		layer, err := NewModel(ModelConfig{Completer: tells(a)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		p := bench(ops, Opinion{})
+		p.withoutModel = slices.Insert(p.withoutModel, 2, []Layer{evidence{user, time.Now}})
 		p.withModel = [][]Layer{{contentLayer{}}, {layer}}
 		v := decide(t, p, c)
 		checkCoherent(t, v)
 		checkAgainstWithout(t, p, c, v)
 		for _, op := range v.Opinions {
-			if op.Layer != LayerModel || op.Outcome != Approve {
+			if op.Layer != LayerModel || op.Model == nil {
 				continue
 			}
 			for _, one := range op.Model.Criteria {
-				if !one.Advisory && one.Status != llm.StatusMet {
+				if op.Outcome == Approve && !one.Advisory && one.Status != llm.StatusMet {
 					t.Fatalf("approved with %+v", one)
+				}
+				if one.Status == llm.StatusMet && proofs[one.ID] == usersWords && !strings.Contains(sameQuote(strings.Join(user, "")), sameQuote(one.Evidence)) {
+					t.Fatalf("the user never said this: %+v", one)
 				}
 			}
 		}
