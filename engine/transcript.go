@@ -45,9 +45,9 @@ func (e *Engine) AddTranscript(ctx context.Context, p Principal, req TranscriptR
 		},
 	}
 	return mutate(ctx, e, p, m, func(ctx context.Context, inst *instance) (TranscriptResult, error) {
-		texts := slices.Clone(req.Messages)
+		texts, masks := slices.Clone(req.Messages), inst.maskWords()
 		for i, text := range texts {
-			texts[i] = cutMiddle(inst.maskWords().scrubText(text))
+			texts[i] = cutMiddle(masks.scrubText(text))
 		}
 		kept := keepNewest(texts)
 		said := record.Transcript{Messages: kept, Omitted: len(texts) - len(kept)}
