@@ -29,7 +29,6 @@ type runCommand struct {
 	Split      []string      `name:"split" enum:"dev,cal,test" placeholder:"SPLIT" help:"Only cases of this split: dev, cal or test. Repeatable. Default: all."`
 	Tags       []string      `name:"tags" placeholder:"TAG" help:"Only cases with one of these tags."`
 	Repeat     int           `name:"repeat" default:"1" placeholder:"K" help:"Judge every case K times, for the flip rate. Default: 1."`
-	Pool       bool          `name:"pool" help:"Count every repeat as a row, in the group of its case. Default: only the first counts; the others give the flip rate."`
 	Workers    int           `name:"workers" placeholder:"N" help:"Judge this many cases in parallel. Default: one per processor."`
 	Seed       uint64        `name:"seed" default:"1" placeholder:"N" help:"The seed of scripts and of the bootstrap. Default: 1."`
 	Structural bool          `name:"structural" help:"Ask no model: check only fields, schemas, scripts and states."`
@@ -175,7 +174,7 @@ func (c *runCommand) settings() (eval.Options, eval.Gates, error) {
 	if c.MaxCalls < 0 || !(c.MaxCost >= 0) || c.MaxTime < 0 {
 		return eval.Options{}, eval.Gates{}, term.UsageErrorf("drop the flag for no limit", "--max-calls, --max-cost and --max-time must be above 0")
 	}
-	o := eval.Options{Pool: c.Pool, Unreadable: eval.Policy(c.Unreadable), MaxFailures: &failures, Seed: c.Seed}
+	o := eval.Options{Unreadable: eval.Policy(c.Unreadable), MaxFailures: &failures, Seed: c.Seed}
 	for _, s := range c.Split {
 		o.Splits = append(o.Splits, eval.Split(s))
 	}

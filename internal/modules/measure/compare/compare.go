@@ -67,7 +67,6 @@ type Difference struct {
 // Change is one case with a different outcome.
 type Change struct {
 	Case     string        `json:"case"`
-	Repeat   int           `json:"repeat"`
 	Tags     []string      `json:"tags,omitempty"`
 	Expected judge.Outcome `json:"expected"`
 	Before   judge.Outcome `json:"before"`
@@ -92,14 +91,12 @@ func Compare(cases []eval.Case, before, after []eval.Result, o eval.Options) Com
 	first, second := eval.Join(cases, before, o), eval.Join(cases, after, o)
 	pairs := pairRows(first.Rows, second.Rows)
 	c := Comparison{Options: o, Pairs: len(pairs), Digest: first.Counts.Digest}
-	answered := map[string]bool{}
 	for i, p := range pairs {
-		answered[p.before.Case.ID] = true
 		if i == 0 || p.before.Group != pairs[i-1].before.Group {
 			c.Groups++
 		}
 	}
-	c.Unpaired = len(first.Cases) - len(answered)
+	c.Unpaired = len(first.Cases) - len(pairs)
 	c.Right = testMcNemar(pairs, func(eval.Row) bool { return true }, eval.Row.IsExact)
 	c.FalseApprove = testMcNemar(pairs, eval.Row.MustNot, func(w eval.Row) bool { return !w.FalseApprove() })
 	c.Differences = computeDifferences(pairs, o)
@@ -110,30 +107,16 @@ func Compare(cases []eval.Case, before, after []eval.Result, o eval.Options) Com
 
 type pairing struct{ before, after eval.Row }
 
-// pairRows pairs the n-th row of a case from one judge with the n-th row of that case from the other.
+// pairRows pairs the rows of two judges by case.
 func pairRows(first, second []eval.Row) []pairing {
-	type key struct {
-		id string
-		at int
-	}
-	keys := func(rows []eval.Row) []key {
-		all := make([]key, len(rows))
-		for i, w := range rows {
-			all[i].id = w.Case.ID
-			if i > 0 && all[i-1].id == w.Case.ID {
-				all[i].at = all[i-1].at + 1
-			}
-		}
-		return all
-	}
-	at := make(map[key]int, len(second))
-	for i, k := range keys(second) {
-		at[k] = i
+	at := make(map[string]int, len(second))
+	for i, w := range second {
+		at[w.Case.ID] = i
 	}
 	var pairs []pairing
-	for i, k := range keys(first) {
-		if j, ok := at[k]; ok {
-			pairs = append(pairs, pairing{first[i], second[j]})
+	for _, w := range first {
+		if j, ok := at[w.Case.ID]; ok {
+			pairs = append(pairs, pairing{w, second[j]})
 		}
 	}
 	return pairs
@@ -252,7 +235,7 @@ func listChanges(pairs []pairing, most int) (all []Change, leftOut int) {
 	all = []Change{}
 	for _, p := range other[:len(other)-leftOut] {
 		all = append(all, Change{
-			Case: p.before.Case.ID, Repeat: p.after.Result.Repeat, Tags: p.before.Case.Tags,
+			Case: p.before.Case.ID, Tags: p.before.Case.Tags,
 			Expected: p.before.Expect, Before: p.before.Got, After: p.after.Got,
 		})
 	}

@@ -107,44 +107,6 @@ func RateOf(rows []Row, confidence float64, in, hit func(Row) bool) Rate {
 	return t.rate(confidence)
 }
 
-func (t *Table) classes(rows []Row, confidence float64) []ClassScore {
-	var all []ClassScore
-	for k, name := range outcomes {
-		if t.countExpected(k)+t.countGiven(k) == 0 {
-			continue
-		}
-		all = append(all, ClassScore{
-			Outcome:   name,
-			Precision: RateOf(rows, confidence, func(w Row) bool { return indexOf(w.Got) == k }, Row.IsExact),
-			Recall:    RateOf(rows, confidence, func(w Row) bool { return indexOf(w.Expect) == k }, Row.IsExact),
-			F1:        ratioOf(float64(2*t[k][k]), float64(t.countExpected(k)+t.countGiven(k))),
-		})
-	}
-	return all
-}
-
-// macroMeans averages over the classes. As is usual, a precision or recall without a divisor counts as 0.
-func macroMeans(classes []ClassScore) (precision, recall, f1 *float64) {
-	if len(classes) == 0 {
-		return nil, nil, nil
-	}
-	var p, r, f float64
-	for _, c := range classes {
-		p += orZero(c.Precision.Value)
-		r += orZero(c.Recall.Value)
-		f += orZero(c.F1)
-	}
-	n := float64(len(classes))
-	return new(p / n), new(r / n), new(f / n)
-}
-
-func orZero(v *float64) float64 {
-	if v == nil {
-		return 0
-	}
-	return *v
-}
-
 // kappaOf returns Cohen's kappa of a square table, given row by row (Cohen 1960, "A coefficient of agreement for
 // nominal scales"). 1 is full agreement, 0 is chance, and below 0 is less than chance. It is nil if there are no
 // items, or if both raters used a single category, the same one.

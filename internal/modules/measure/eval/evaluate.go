@@ -16,18 +16,16 @@ func Evaluate(cases []Case, results []Result, o Options) Report {
 	o = o.WithDefaults()
 	s := Join(cases, results, o)
 	t := NewTable(s.Rows)
-	r := Report{Options: o, Counts: s.Counts, Confusion: t.confusion(), Classes: t.classes(s.Rows, o.Confidence)}
+	r := Report{Options: o, Counts: s.Counts, Confusion: t.confusion()}
 	r.Evaluated, r.NotEvaluated = s.isEvaluable(o)
 	r.Incomplete = s.Counts.Missing+s.Counts.FailedResults > 0
 	r.setRates(&s, o.Confidence)
-	r.MacroPrecision, r.MacroRecall, r.MacroF1 = macroMeans(r.Classes)
 	r.setIntervals(&t, s.Rows, o)
 	all, groups := listForecasts(s.Rows)
 	r.Probability = scoreProbability(all, groups, maxBins, o)
 	if approvals := slices.DeleteFunc(slices.Clone(all), func(f forecast) bool { return !f.leans }); len(approvals) > 0 {
 		r.ApprovalConfidence = scoreConfidence(approvals, func(p float64) float64 { return p }, o)
 	}
-	r.Selective = riskCurve(listAnswers(all), o.Confidence)
 	r.Approvals = riskCurve(listApprovals(all), o.Confidence)
 	r.Flips = s.countFlips(o.Confidence)
 	r.Baselines = computeBaselines(s.Rows, o)
@@ -109,8 +107,7 @@ func (r *Report) notes() []string {
 	say(r.hasFewGroups(), "Only %d groups: below %d, intervals can miss the true value more often than stated. Add more groups, not more cases in the same groups.", c.Groups, FewGroups)
 	say(c.ExpectEscalate > 0, "%d cases expect escalate; in two-way figures (false approvals, gate accuracy, kappa) they count as not to be approved, and escalating counts as not approving.", c.ExpectEscalate)
 	say(c.Groups < c.Scored, "%d scored rows are in %d groups of like cases: bounds count a group as one draw, and bootstrap intervals resample groups.", c.Scored, c.Groups)
-	say(r.Options.Pool, "Every repeat counts as a row, in the group of its case.")
-	say(!r.Options.Pool && r.Flips.MostRepeats > 1, "The first repeat that did not fail represents its case; the others count only for the flip rate.")
+	say(r.Flips.MostRepeats > 1, "The first repeat that did not fail represents its case; the others count only for the flip rate.")
 	say(true, "%d unreadable answers: %s.", c.Unreadable, DescribePolicy(r.Options.Unreadable))
 	say(c.Failed+c.Missing > 0, "%d cases failed and %d have no result; they are left out of every rate.", c.Failed, c.Missing)
 	say(r.Probability != nil && r.Probability.N < c.Scored, "Probabilities, curves and AUROC: only the %d rows with a readable answer of a model.", countProbabilities(r))
@@ -220,18 +217,10 @@ func listWorst(rows []Row, most int) []WorstCase {
 const (
 	BaselineApprove    = "always_approve"
 	BaselineReject     = "always_reject"
-	BaselineMajority   = "majority"
 	BaselineStructural = "structural"
 )
 
 func computeBaselines(rows []Row, o Options) []Baseline {
-	t := NewTable(rows)
-	most := approve
-	for k := range outcomes {
-		if t.countExpected(k) > t.countExpected(most) {
-			most = k
-		}
-	}
 	all := []Baseline{}
 	add := func(name, about string, outcome func(Row) judge.Outcome) {
 		var s scores
@@ -249,7 +238,6 @@ func computeBaselines(rows []Row, o Options) []Baseline {
 	always := func(k int) func(Row) judge.Outcome { return func(Row) judge.Outcome { return outcomes[k] } }
 	add(BaselineApprove, "approves everything", always(approve))
 	add(BaselineReject, "rejects everything", always(reject))
-	add(BaselineMajority, "gives the outcome that is right most often here: "+string(outcomes[most]), always(most))
 	if len(o.Structural) > 0 {
 		first := FirstResults(o.Structural)
 		add(BaselineStructural, "the same pipeline without a model", func(w Row) judge.Outcome {

@@ -37,10 +37,8 @@ type ConfidenceScore struct {
 	Brier  float64 `json:"brier"`
 	// ECE is the expected calibration error over Bins of at least twenty approvals each. Because of random variation,
 	// it is above 0 even for a perfect fit.
-	ECE Estimate `json:"ece"`
-	// LogLoss is in nats, with confidences clamped to 0.001..0.999.
-	LogLoss float64 `json:"logLoss"`
-	Bins    []Bin   `json:"bins"`
+	ECE  Estimate `json:"ece"`
+	Bins []Bin    `json:"bins"`
 }
 
 // leastBin is the minimum number of approvals in a bin, unless there are fewer in total.
@@ -174,12 +172,8 @@ func scoreConfidence(all []forecast, confidence func(float64) float64, o Options
 	for _, f := range sorted {
 		s.Mean += f.p / n
 		s.Brier += f.square() / n
-		p := min(max(f.p, judge.MinStated), 1-judge.MinStated)
 		if f.good {
 			right++
-			s.LogLoss -= math.Log(p) / n
-		} else {
-			s.LogLoss -= math.Log(1-p) / n
 		}
 	}
 	ece := 0.0

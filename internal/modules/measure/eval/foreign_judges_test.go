@@ -52,6 +52,22 @@ func (f Foreign) CasesOf(j ForeignJudge) []Case {
 	return cases
 }
 
+// ApartOf returns each answer of a judge as a case of its own, in the group of its case.
+func (f Foreign) ApartOf(j ForeignJudge) (cases []Case, results []Result) {
+	byID := map[string]Case{}
+	for _, c := range f.CasesOf(j) {
+		byID[c.ID] = c
+	}
+	for _, r := range j.Results {
+		c := byID[r.Case]
+		c.Group = cmp.Or(c.Group, c.ID)
+		c.ID = fmt.Sprint(c.ID, "/", r.Repeat)
+		r.Case, r.Repeat = c.ID, 0
+		cases, results = append(cases, c), append(results, r)
+	}
+	return cases, results
+}
+
 // foreignRecord is one line; other keys are ignored.
 type foreignRecord struct {
 	ID        string `json:"id"`

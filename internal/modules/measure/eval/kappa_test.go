@@ -100,5 +100,8 @@ func Kappa(a, b []string) (kappa float64, ok bool) {
 		counts[index[a[i]]*k+index[b[i]]]++
 	}
 	value := kappaOf(counts)
-	return orZero(value), value != nil
+	if value == nil {
+		return 0, false
+	}
+	return *value, true
 }

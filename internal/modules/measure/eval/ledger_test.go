@@ -69,7 +69,7 @@ func ledgerOf(cases []Case, results []Result) *Ledger {
 func TestLedgerLosesNoFigure(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cases, results := drawRun(t)
-		o := Options{Resamples: 20, Seed: 3, Unreadable: rapid.SampledFrom([]Policy{AsDecided, AsWrong, Excluded}).Draw(t, "policy"), Pool: rapid.Bool().Draw(t, "pool")}
+		o := Options{Resamples: 20, Seed: 3, Unreadable: rapid.SampledFrom([]Policy{AsDecided, AsWrong, Excluded}).Draw(t, "policy")}
 		l := ledgerOf(cases, results)
 		var file bytes.Buffer
 		if err := WriteJSON(&file, Measurement{Cases: l.Cases, Results: l.Results}); err != nil {

@@ -22,9 +22,6 @@ type Options struct {
 	Splits []Split `json:"splits,omitempty"`
 	// Unreadable is the policy for unreadable answers; "" is AsDecided.
 	Unreadable Policy `json:"unreadable"`
-	// Pool counts every repeat as a separate row in the group of its case. Otherwise the first repeat that did not
-	// fail represents the case, and the others count only for the flip rate.
-	Pool bool `json:"pool,omitempty"`
 	// MaxFailures is the maximum share of cases without an outcome, 0..1; above it, the run counts as not evaluated.
 	// nil means 0.02.
 	MaxFailures *float64 `json:"maxFailures"`

@@ -18,13 +18,6 @@ type forecast struct {
 	leans bool
 }
 
-func (f forecast) certainty() float64 {
-	if f.leans {
-		return f.p
-	}
-	return 1 - f.p
-}
-
 // listForecasts lists the rows in which a model gave a readable answer, sorted by group.
 func listForecasts(rows []Row) (all []forecast, groups int) {
 	last := ""
@@ -80,9 +73,6 @@ func scoreProbability(all []forecast, groups, bins int, o Options) *Probability 
 	p.Base = good / n
 	p.BrierBase = p.Base * (1 - p.Base)
 	brier := squares / n
-	if p.BrierBase > 0 {
-		p.BrierSkill = new(1 - brier/p.BrierBase)
-	}
 	for _, b := range p.Bins {
 		gap := math.Abs(b.Mean - *b.Share.Value)
 		p.ECE += gap * float64(b.N) / n

@@ -75,7 +75,7 @@ func TestCalibrationByHand(t *testing.T) {
 	near(t, "ECE", got.ECE, (0.2+(2.0/3-1.75/3)+0.1)/3, 1e-12)
 	near(t, "MCE", got.MCE, 0.2, 1e-12)
 	near(t, "base", got.Base, 5.0/9, 1e-12)
-	near(t, "skill", *got.BrierSkill, 1-*got.Brier.Value/(20.0/81), 1e-12)
+	near(t, "Brier of the base", got.BrierBase, 20.0/81, 1e-12)
 }
 
 func TestEqualProbabilitiesShareABin(t *testing.T) {
@@ -168,5 +168,8 @@ func AUROC(p []float64, good []bool) (area float64, ok bool) {
 	}
 	slices.SortFunc(all, byProbability)
 	value := areaUnderROC(all, nil)
-	return orZero(value), value != nil
+	if value == nil {
+		return 0, false
+	}
+	return *value, true
 }

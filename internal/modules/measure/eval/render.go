@@ -147,9 +147,6 @@ func (m Measurement) figures() []figure {
 		{"right reason given", r.Reasons.String(), r.Reasons.Bounds()},
 		{"kappa, approve or not", FormatDecimal(r.Kappa.Value), r.Kappa.Bounds()},
 		{"kappa, three outcomes", FormatDecimal(r.OutcomeKappa.Value), r.OutcomeKappa.Bounds()},
-		{"macro precision", FormatDecimal(r.MacroPrecision), ""},
-		{"macro recall", FormatDecimal(r.MacroRecall), ""},
-		{"macro F1", FormatDecimal(r.MacroF1), ""},
 	}
 	if p := r.Probability; p != nil {
 		lines = append(lines,
@@ -162,8 +159,8 @@ func (m Measurement) figures() []figure {
 			figure{"model's approvals, right", a.Right.String(), fmt.Sprintf("%s; mean confidence %.3f", a.Right.Bounds(), a.Mean)},
 			figure{"ECE of approvals", FormatDecimal(a.ECE.Value), fmt.Sprintf("%s; over %d approvals in %d groups", orMissing(a.ECE.Bounds()), a.N, a.Groups)})
 	}
-	if s := r.Selective; s != nil {
-		lines = append(lines, figure{"AURC", FormatDecimal(&s.AURC), fmt.Sprintf("best order %.3f, over %d answers", s.Best, s.N)})
+	if s := r.Approvals; s != nil {
+		lines = append(lines, figure{"AURC of approvals", FormatDecimal(&s.AURC), fmt.Sprintf("best order %.3f, over %d approvals", s.Best, s.N)})
 	}
 	if r.Flips.MostRepeats > 1 {
 		lines = append(lines, figure{"flip rate", r.Flips.Rate.String(), r.Flips.Rate.Bounds()})
@@ -244,7 +241,7 @@ type Grid struct {
 }
 
 func (r Report) tables() []Grid {
-	return []Grid{r.confusionTable(), r.classTable(), r.baselineTable(), r.sliceTable(), r.criterionTable(), r.reliabilityTable(), r.approvalTable(), r.riskTable(), r.failureTable()}
+	return []Grid{r.confusionTable(), r.baselineTable(), r.sliceTable(), r.criterionTable(), r.reliabilityTable(), r.approvalTable(), r.riskTable(), r.failureTable()}
 }
 
 func (m Measurement) gateTable() Grid {
@@ -271,14 +268,6 @@ func (r Report) confusionTable() Grid {
 		{"  escalate", r.Confusion.ExpectEscalate},
 	} {
 		t.Rows = append(t.Rows, []string{row.name, strconv.Itoa(row.got.Approve), strconv.Itoa(row.got.Reject), strconv.Itoa(row.got.Escalate)})
-	}
-	return t
-}
-
-func (r Report) classTable() Grid {
-	t := Grid{Title: "Outcomes", Head: []string{"outcome", "precision", "recall", "F1"}}
-	for _, c := range r.Classes {
-		t.Rows = append(t.Rows, []string{string(c.Outcome), c.Precision.String(), c.Recall.String(), FormatDecimal(c.F1)})
 	}
 	return t
 }

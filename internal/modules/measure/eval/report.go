@@ -43,12 +43,7 @@ type Report struct {
 	// Reasons covers the refusals of cases that name codes: the rate of refusals that give at least one of those codes.
 	Reasons Rate `json:"reasons"`
 
-	Confusion Confusion    `json:"confusion"`
-	Classes   []ClassScore `json:"classes"` // approve, reject and escalate, as far as they occur
-	// MacroPrecision, MacroRecall and MacroF1 are plain means over Classes.
-	MacroPrecision *float64 `json:"macroPrecision,omitempty"`
-	MacroRecall    *float64 `json:"macroRecall,omitempty"`
-	MacroF1        *float64 `json:"macroF1,omitempty"`
+	Confusion Confusion `json:"confusion"`
 	// Kappa is Cohen's kappa with reject and escalate as one category; OutcomeKappa is for all three outcomes.
 	Kappa        Estimate `json:"kappa"`
 	OutcomeKappa Estimate `json:"outcomeKappa"`
@@ -58,9 +53,8 @@ type Report struct {
 	// ApprovalConfidence measures the quality of the confidences of the model's approvals alone: minConfidence applies
 	// to nothing else. It is nil if the model approved nothing.
 	ApprovalConfidence *ConfidenceScore `json:"approvalConfidence,omitempty"`
-	// Selective shows the gain from leaving the model's least certain answers to a person. Approvals shows the same for
-	// its approvals alone, with WrongApprovals as the risk. Each is nil if there are no such answers.
-	Selective *RiskCurve `json:"selective,omitempty"`
+	// Approvals shows the gain from leaving the model's least certain approvals to a person, with WrongApprovals as the
+	// risk. It is nil if there are none.
 	Approvals *RiskCurve `json:"approvals,omitempty"`
 
 	Flips     Flips      `json:"flips"`
@@ -75,9 +69,8 @@ type Report struct {
 
 // Counts holds the numbers that the figures are based on.
 type Counts struct {
-	Cases int `json:"cases"` // in the splits asked for
-	// Scored is the number of rows: one for each case, or for each repeat with Options.Pool.
-	Scored int `json:"scored"`
+	Cases  int `json:"cases"`  // in the splits asked for
+	Scored int `json:"scored"` // cases with an outcome that counts
 	Groups int `json:"groups"` // among the scored rows
 	// ExpectApprove, ExpectReject and ExpectEscalate count the scored rows by their right outcome.
 	ExpectApprove  int `json:"expectApprove"`
@@ -158,26 +151,15 @@ type OutcomeCounts struct {
 	Escalate int `json:"escalate"`
 }
 
-// ClassScore measures how well one outcome is distinguished from the others.
-type ClassScore struct {
-	Outcome   judge.Outcome `json:"outcome"`
-	Precision Rate          `json:"precision"`
-	Recall    Rate          `json:"recall"`
-	// F1 is 0 if the outcome was never given correctly, and nil if it is never the right one and was never given.
-	F1 *float64 `json:"f1,omitempty"`
-}
-
 // Probability measures how good Result.Approval is as the probability that an approval is right, over the results
 // with an answer of a model.
 type Probability struct {
 	N int `json:"n"`
 	// Base is the share of cases that should be approved.
 	Base float64 `json:"base"`
-	// Brier is the mean squared error; 0 is best. BrierBase is the error of always stating Base. BrierSkill is 1 -
-	// Brier/BrierBase; a value below 0 is worse than always stating Base.
-	Brier      Estimate `json:"brier"`
-	BrierBase  float64  `json:"brierBase"`
-	BrierSkill *float64 `json:"brierSkill,omitempty"`
+	// Brier is the mean squared error; 0 is best. BrierBase is the error of always stating Base.
+	Brier     Estimate `json:"brier"`
+	BrierBase float64  `json:"brierBase"`
 	// ECE is the expected calibration error over Bins, MCE the error of the worst bin.
 	ECE float64 `json:"ece"`
 	MCE float64 `json:"mce"`

@@ -8,7 +8,7 @@ import (
 
 const maxPoints = 100
 
-// RankedAnswer is an answer of a model. Group is the number of its group, counted from 0.
+// RankedAnswer is an approval of a model. Group is the number of its group, counted from 0.
 type RankedAnswer struct {
 	Score float64 // certainty
 	Wrong bool
@@ -18,14 +18,6 @@ type RankedAnswer struct {
 // SortAnswers puts the most certain answers first.
 func SortAnswers(all []RankedAnswer) {
 	slices.SortStableFunc(all, func(a, b RankedAnswer) int { return cmp.Compare(b.Score, a.Score) })
-}
-
-func listAnswers(all []forecast) (of []RankedAnswer) {
-	for _, f := range all {
-		of = append(of, RankedAnswer{f.certainty(), f.leans != f.good, f.group})
-	}
-	SortAnswers(of)
-	return of
 }
 
 // RankApprovals returns the approvals of the model itself, the most certain first, and the number of its answers.

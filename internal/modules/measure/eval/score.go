@@ -11,7 +11,7 @@ import (
 	"github.com/gavel-mcp/gavel/judge"
 )
 
-// Row is a case with the result that represents it.
+// Row is a case with the result that represents it: the first that did not fail.
 type Row struct {
 	Case   *Case
 	Result *Result
@@ -31,7 +31,7 @@ func (w Row) FalseApprove() bool { return w.MustNot() && w.Got == judge.Approve 
 func (w Row) IsExact() bool     { return w.Expect == w.Got }
 func (w Row) isGateRight() bool { return (w.Expect == judge.Approve) == (w.Got == judge.Approve) }
 
-// Joined holds cases with their results, sorted by group, case and repeat, so that no figure depends on the order of
+// Joined holds cases with their results, sorted by group and case, so that no figure depends on the order of
 // the input.
 type Joined struct {
 	Rows   []Row
@@ -97,19 +97,9 @@ func (s *Joined) score(o Options) {
 				s.Counts.FailedResults++
 			}
 		}
-		scored := false
-		for _, r := range all {
-			if IsFailed(r) {
-				continue
-			}
-			scored = true
-			s.addRow(c, r, o.Unreadable)
-			if !o.Pool {
-				break
-			}
-		}
-		switch {
-		case scored:
+		switch first := slices.IndexFunc(all, func(r *Result) bool { return !IsFailed(r) }); {
+		case first >= 0:
+			s.addRow(c, all[first], o.Unreadable)
 			continue
 		case len(all) == 0:
 			s.Counts.Missing++

@@ -24,11 +24,8 @@ func RunPage(m eval.Measurement) (Page, error) {
 	if r := m.Report.Probability; r != nil {
 		p.charts = append(p.charts, reliabilityChart(r.Bins))
 	}
-	if c := m.Report.Selective; c != nil {
-		p.charts = append(p.charts, riskChart("Risk over coverage, all answers", c))
-	}
 	if c := m.Report.Approvals; c != nil {
-		p.charts = append(p.charts, riskChart("Risk over coverage, approvals", c))
+		p.charts = append(p.charts, riskChart(c))
 	}
 	return p, nil
 }
@@ -132,14 +129,14 @@ func reliabilityChart(bins []eval.Bin) chart {
 	return c
 }
 
-func riskChart(title string, of *eval.RiskCurve) chart {
+func riskChart(of *eval.RiskCurve) chart {
 	top := 0.05
 	for _, p := range of.Points {
 		if p.Risk.Value != nil {
 			top = max(top, *p.Risk.Value)
 		}
 	}
-	c := chart{Title: fmt.Sprintf("%s: AURC %.3f, best order %.3f", title, of.AURC, of.Best), Across: "coverage", Up: "risk", Ticks: axisTicks(top)}
+	c := chart{Title: fmt.Sprintf("Risk over coverage, approvals: AURC %.3f, best order %.3f", of.AURC, of.Best), Across: "coverage", Up: "risk", Ticks: axisTicks(top)}
 	var path strings.Builder
 	for _, p := range of.Points {
 		if p.Risk.Value == nil {
