@@ -15,21 +15,17 @@ type Panel struct {
 	// Models are 2 to MaxSamples different models.
 	Models []string  `json:"models"`
 	Rule   PanelRule `json:"rule,omitempty"`
-	// Weights are used with RuleWeighted: one above zero for each model.
-	Weights []float64 `json:"weights,omitempty"`
 }
 
-// PanelRule determines how many approvals a panel needs to approve. Rejections by more than half (of the
-// models, or of their weights) always reject; any other split goes to a person. A model without an answer
-// counts toward the total, but for neither side.
+// PanelRule determines how many approvals a panel needs to approve. Rejections by more than half of the
+// models always reject; any other split goes to a person. A model without an answer counts toward the
+// total, but for neither side.
 type PanelRule string
 
-// The rules: all models must approve (also the meaning of ""), more than half of the models, or models with
-// more than half of the total weight.
+// The rules: all models must approve (also the meaning of ""), or more than half of them.
 const (
 	RuleAll      PanelRule = "all"
 	RuleMajority PanelRule = "majority"
-	RuleWeighted PanelRule = "weighted"
 )
 
 // Vote is the result of one model of a panel.
@@ -65,14 +61,6 @@ func (r Rubric) BestTogether() float64 {
 // sharedConfidence returns the confidence of k agreeing answers out of n (Laplace's rule of succession).
 func sharedConfidence(k, n int) float64 { return roundConfidence(float64(k+1) / float64(n+2)) }
 
-// weights returns the weight of each answer.
-func (r Rubric) weights(n int) []float64 {
-	if r.Panel != nil && r.Panel.Rule == RuleWeighted && len(r.Panel.Weights) == n {
-		return r.Panel.Weights
-	}
-	return slices.Repeat([]float64{1}, n)
-}
-
 // Validate reports all problems of a panel; a nil panel is valid.
 func (p *Panel) Validate() error {
 	if p == nil {
@@ -89,25 +77,12 @@ func (p *Panel) Validate() error {
 		errs = append(errs, errors.New("panel.models has an empty name"))
 	}
 	switch p.Rule {
-	case "", RuleAll, RuleMajority, RuleWeighted:
+	case "", RuleAll, RuleMajority:
 	default:
-		errs = append(errs, fmt.Errorf("panel.rule %.40q is unknown; use %q, %q or %q", p.Rule, RuleAll, RuleMajority, RuleWeighted))
-	}
-	switch {
-	case p.Rule != RuleWeighted && p.Weights != nil:
-		errs = append(errs, fmt.Errorf("panel.weights apply only with rule %q; remove them or set that rule", RuleWeighted))
-	case p.Rule == RuleWeighted && len(p.Weights) != len(p.Models):
-		errs = append(errs, fmt.Errorf("panel.weights has %d numbers for %d models; give one for each", len(p.Weights), len(p.Models)))
-	}
-	for _, w := range p.Weights {
-		if !(w > 0 && w <= maxWeight) {
-			errs = append(errs, fmt.Errorf("panel.weights has %v; a weight must be above 0 and at most %d", w, maxWeight))
-		}
+		errs = append(errs, fmt.Errorf("panel.rule %.40q is unknown; use %q or %q", p.Rule, RuleAll, RuleMajority))
 	}
 	return errors.Join(errs...)
 }
-
-const maxWeight = 1000
 
 func findRepeated(names []string) int {
 	for i, name := range names {

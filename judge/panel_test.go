@@ -14,8 +14,8 @@ import (
 	"github.com/gavel-mcp/gavel/judge/llm"
 )
 
-func panelOf(rule PanelRule, weights ...float64) Rubric {
-	return Rubric{Panel: &Panel{Models: []string{"a", "b", "c"}, Rule: rule, Weights: weights}}
+func panelOf(rule PanelRule) Rubric {
+	return Rubric{Panel: &Panel{Models: []string{"a", "b", "c"}, Rule: rule}}
 }
 
 // votesOf turns y (approves), n (rejects), u (unsure), x (unreadable) and - (unavailable) into opinions.
@@ -34,36 +34,31 @@ func votesOf(said string) []Opinion {
 func TestPanelRules(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		rule    PanelRule
-		said    string
-		weights []float64
-		want    string // outcome and trouble
+		rule PanelRule
+		said string
+		want string // outcome and trouble
 	}{
-		{RuleAll, "yyy", nil, "approve"},
-		{RuleAll, "yyn", nil, "escalate cannot_assess"},
-		{RuleAll, "yy-", nil, "escalate judge_unavailable"},
-		{RuleAll, "yyx", nil, "escalate judge_unreadable"},
-		{RuleAll, "nnx", nil, "escalate judge_unreadable"},
-		{RuleAll, "nn-", nil, "reject"},
-		{RuleMajority, "yyy", nil, "approve"},
-		{RuleMajority, "yyn", nil, "approve"},
-		{RuleMajority, "yyx", nil, "approve"},
-		{RuleMajority, "yy-", nil, "approve"},
-		{RuleMajority, "ynn", nil, "reject"},
-		{RuleMajority, "nnx", nil, "reject"},
-		{RuleMajority, "ynu", nil, "escalate cannot_assess"},
-		{RuleMajority, "yn-", nil, "escalate cannot_assess"},
-		{RuleMajority, "y-x", nil, "escalate judge_unreadable"},
-		{RuleMajority, "y--", nil, "escalate judge_unavailable"},
-		{RuleMajority, "---", nil, "escalate judge_unavailable"},
-		{RuleWeighted, "ynn", []float64{3, 1, 1}, "approve"},
-		{RuleWeighted, "ynn", []float64{2, 1, 1}, "escalate cannot_assess"},
-		{RuleWeighted, "nyy", []float64{3, 1, 1}, "reject"},
-		{RuleWeighted, "-yy", []float64{3, 1, 1}, "escalate judge_unavailable"},
+		{RuleAll, "yyy", "approve"},
+		{RuleAll, "yyn", "escalate cannot_assess"},
+		{RuleAll, "yy-", "escalate judge_unavailable"},
+		{RuleAll, "yyx", "escalate judge_unreadable"},
+		{RuleAll, "nnx", "escalate judge_unreadable"},
+		{RuleAll, "nn-", "reject"},
+		{RuleMajority, "yyy", "approve"},
+		{RuleMajority, "yyn", "approve"},
+		{RuleMajority, "yyx", "approve"},
+		{RuleMajority, "yy-", "approve"},
+		{RuleMajority, "ynn", "reject"},
+		{RuleMajority, "nnx", "reject"},
+		{RuleMajority, "ynu", "escalate cannot_assess"},
+		{RuleMajority, "yn-", "escalate cannot_assess"},
+		{RuleMajority, "y-x", "escalate judge_unreadable"},
+		{RuleMajority, "y--", "escalate judge_unavailable"},
+		{RuleMajority, "---", "escalate judge_unavailable"},
 	} {
-		op := combineVotes(panelOf(tt.rule, tt.weights...), votesOf(tt.said))
+		op := combineVotes(panelOf(tt.rule), votesOf(tt.said))
 		if got := strings.TrimSpace(string(op.Outcome) + " " + string(op.Trouble)); got != tt.want {
-			t.Errorf("%s %v of %s: %s, want %s", tt.rule, tt.weights, tt.said, got, tt.want)
+			t.Errorf("%s of %s: %s, want %s", tt.rule, tt.said, got, tt.want)
 		}
 		if sound, err := vetOpinion(LayerModel, op); err != nil || sound.Trouble != op.Trouble {
 			t.Errorf("%s: %v %s", tt.said, err, sound.Reasoning)
@@ -74,7 +69,7 @@ func TestPanelRules(t *testing.T) {
 	}
 }
 
-// For every vote of a panel: an approval has more than half of the weight, a doubt is never left to the
+// For every vote of a panel: an approval has more than half of the votes, a doubt is never left to the
 // policy for outages, the order of the models changes nothing, and removing an approval never
 // creates one.
 func TestPanelProperties(t *testing.T) {
@@ -83,15 +78,11 @@ func TestPanelProperties(t *testing.T) {
 		said := rapid.StringMatching(`[ynux-]{2,9}`).Draw(t, "said")
 		n := len(said)
 		models := make([]string, n)
-		weights := make([]float64, n)
 		for i := range n {
-			models[i], weights[i] = fmt.Sprint(i), float64(rapid.IntRange(1, 4).Draw(t, "weight"))
+			models[i] = fmt.Sprint(i)
 		}
-		rule := rapid.SampledFrom([]PanelRule{"", RuleAll, RuleMajority, RuleWeighted}).Draw(t, "rule")
-		if rule != RuleWeighted {
-			weights = nil
-		}
-		r := Rubric{Panel: &Panel{Models: models, Rule: rule, Weights: weights}}
+		rule := rapid.SampledFrom([]PanelRule{"", RuleAll, RuleMajority}).Draw(t, "rule")
+		r := Rubric{Panel: &Panel{Models: models, Rule: rule}}
 		if err := r.Panel.Validate(); err != nil {
 			t.Fatal(err)
 		}
@@ -99,15 +90,9 @@ func TestPanelProperties(t *testing.T) {
 		if sound, err := vetOpinion(LayerModel, got); err != nil || sound.Trouble != got.Trouble {
 			t.Fatalf("%v %s", err, sound.Reasoning)
 		}
-		behind, all := 0.0, 0.0
-		for i, w := range r.weights(n) {
-			all += w
-			if said[i] == 'y' {
-				behind += w
-			}
-		}
-		if got.Outcome == Approve && (2*behind <= all || rule != RuleMajority && rule != RuleWeighted && behind < all) {
-			t.Fatalf("approved by %v of %v", behind, all)
+		behind := strings.Count(said, "y")
+		if got.Outcome == Approve && (2*behind <= n || rule != RuleMajority && behind < n) {
+			t.Fatalf("approved by %d of %d", behind, n)
 		}
 		if got.Trouble.isExternal() && strings.ContainsAny(said, "nu") {
 			t.Fatal("a doubt is left to the policy for outages")
@@ -127,9 +112,6 @@ func TestPanelProperties(t *testing.T) {
 		for _, i := range order {
 			other.WriteByte(said[i])
 			mixed.Panel.Models = append(mixed.Panel.Models, models[i])
-			if weights != nil {
-				mixed.Panel.Weights = append(mixed.Panel.Weights, weights[i])
-			}
 		}
 		if again := combineVotes(mixed, votesOf(other.String())); again.Outcome != got.Outcome || again.Trouble != got.Trouble {
 			t.Fatalf("in another order %s %s", again.Outcome, again.Trouble)
@@ -153,9 +135,6 @@ func TestPanelValidate(t *testing.T) {
 		{Panel{Models: []string{"a", "a"}}, "twice"},
 		{Panel{Models: []string{"a", ""}}, "empty"},
 		{Panel{Models: []string{"a", "b"}, Rule: "most"}, "unknown"},
-		{Panel{Models: []string{"a", "b"}, Weights: []float64{1, 2}}, "apply only with"},
-		{Panel{Models: []string{"a", "b"}, Rule: RuleWeighted}, "0 numbers for 2"},
-		{Panel{Models: []string{"a", "b"}, Rule: RuleWeighted, Weights: []float64{1, 0}}, "above 0"},
 	} {
 		if err := tt.panel.Validate(); (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%+v: %v, want %q", tt.panel, err, tt.says)

@@ -70,19 +70,15 @@ func combineVotes(r Rubric, ops []Opinion) Opinion {
 	if len(ops) == 1 {
 		return ops[0]
 	}
-	votes, weights := make(map[Outcome][]Opinion), make(map[Outcome]float64)
-	all := 0.0
-	given := r.weights(len(ops))
-	for i, op := range ops {
-		all += given[i]
+	votes := make(map[Outcome][]Opinion)
+	for _, op := range ops {
 		if op.isJudgement() {
 			votes[op.Outcome] = append(votes[op.Outcome], op)
-			weights[op.Outcome] += given[i]
 		}
 	}
 	approve, reject, unsure := votes[Approve], votes[Reject], votes[Escalate]
 	needsAll := r.Panel == nil || cmp.Or(r.Panel.Rule, RuleAll) == RuleAll
-	approved := len(approve) == len(ops) || !needsAll && 2*weights[Approve] > all
+	approved := len(approve) == len(ops) || !needsAll && 2*len(approve) > len(ops)
 	doubted := len(reject)+len(unsure) > 0
 	op, troubled := findTrouble(ops)
 	switch {
@@ -94,7 +90,7 @@ func combineVotes(r Rubric, ops []Opinion) Opinion {
 			op.Flags = append(slices.Clone(op.Flags), fmt.Sprintf("%d of %d models did not agree to this.", others, len(ops)))
 		}
 		return op
-	case 2*weights[Reject] > all:
+	case 2*len(reject) > len(ops):
 		return averageMajority(reject, ops)
 	}
 	// The first answer that does not approve gives the reason.

@@ -172,8 +172,7 @@ var panelObject = objectGrammar{
 	doc:  "Several models that judge the same move independently. A model that does not answer counts for neither side.",
 	keys: []ObjectKey{
 		{"models", "The names of two to nine models that an operator configured.", `{"type":"array","minItems":2,"maxItems":9,"uniqueItems":true,"items":{"type":"string","minLength":1}}`},
-		{"rule", "Which approvals are needed: all (the default), majority (more than half of the models), or weighted (more than half of the weights). More than half against it rejects; anything in between goes to a person.", `{"enum":["all","majority","weighted"]}`},
-		{"weights", "With weighted: a number above 0 for each model, in their order.", `{"type":"array","items":{"type":"number","exclusiveMinimum":0,"maximum":1000}}`},
+		{"rule", "Which approvals are needed: all (the default), or majority (more than half of the models). More than half against it rejects; anything in between goes to a person.", `{"enum":["all","majority"]}`},
 	},
 	required: []string{"models"},
 }

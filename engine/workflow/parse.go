@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -359,15 +358,7 @@ func (p *parser) parsePanel(o *document.ObjectReader) *judge.Panel {
 	if s.Node() == nil {
 		return nil
 	}
-	panel := &judge.Panel{Models: s.Strings("models"), Rule: judge.PanelRule(s.Enum("rule", string(judge.RuleAll), string(judge.RuleMajority), string(judge.RuleWeighted)))}
-	for _, n := range s.Items("weights") {
-		weight, err := strconv.ParseFloat(n.Text, 64)
-		if n.Kind != document.Number || err != nil {
-			p.addIssue("type", n, n.Line, "expected a number, got %s", n.Kind)
-			return nil
-		}
-		panel.Weights = append(panel.Weights, weight)
-	}
+	panel := &judge.Panel{Models: s.Strings("models"), Rule: judge.PanelRule(s.Enum("rule", string(judge.RuleAll), string(judge.RuleMajority)))}
 	if err := panel.Validate(); err != nil && s.Has("models") {
 		p.rejectValue(s.Node(), "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
