@@ -2,7 +2,8 @@
 //
 // Each client is the real program, offline, with the hooks that gavel hook install writes; what its model says is a
 // script. One session tries what gates are on and stops too early, and is held; another one runs everyday commands,
-// and nothing disturbs it. Codex runs no hook that nobody trusts.
+// and nothing disturbs it. In a third one, gates need what the user said, which the hooks read in the client's transcript.
+// Codex runs no hook that nobody trusts.
 import { spawn, spawnSync } from "node:child_process"
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
@@ -27,6 +28,22 @@ initialState: writing
 states:
   writing: {transitions: {test: {target: tested, requiredFields: [result]}}}
   tested: {transitions: {release: released}}
+  released: {final: true}
+`
+
+// A push needs that the user said exactly "go", as the command lines below do; a tag needs a word that only the agent says.
+const words = `evidence: {sources: {user: {transcript: true}}}
+gates:
+  - {tool: "builtin:shell", name: tag, when: [{program: git, args: [tag]}], workflow: release, states: [writing], action: tag, start: true}
+  - {tool: "builtin:shell", name: push, when: [{program: git, args: [push]}], workflow: release, states: [writing], action: push, start: true}
+`
+const wordsFlow = `name: release
+initialState: writing
+states:
+  writing:
+    transitions:
+      tag: {target: released, evidence: [{name: said, source: user}], validator: "(data, context, evidence) => ({valid: /release/.test(JSON.stringify(evidence.said)), reason: 'The user said ' + JSON.stringify(evidence.said)})"}
+      push: {target: released, evidence: [{name: said, source: user}], validator: "(data, context, evidence) => ({valid: JSON.stringify(evidence.said) === '{\\"messages\\":[\\"go\\"],\\"omitted\\":0}', reason: 'The user said ' + JSON.stringify(evidence.said)})"}
   released: {final: true}
 `
 
@@ -123,7 +140,7 @@ function runProgram(command, options) {
 }
 
 // play runs a session of a client in a new project and returns what its model was told.
-async function play(gavel, name, { settings, steps, trust = true }) {
+async function play(gavel, name, { settings, steps, trust = true, definition = flow }) {
   const client = clients[name]
   const top = realpathSync(mkdtempSync(join(tmpdir(), "agent-play-")))
   const [home, project, remote, fake] = ["home", "project", "remote.git", "bin"].map((folder) => join(top, folder))
@@ -152,7 +169,7 @@ async function play(gavel, name, { settings, steps, trust = true }) {
   writeFile(join(project, "notes.txt"), "another note\n") // something to stash
   const config = join(top, "gavel", "gavel.yaml")
   writeFile(config, `definitions: [flow.yaml]\nstore: store/gavel.db\n${settings}`)
-  writeFile(join(top, "gavel", "flow.yaml"), flow)
+  writeFile(join(top, "gavel", "flow.yaml"), definition)
   must(gavel, "hook", "install", name, "--config", config, "--yes")
 
   const endpoint = await serveScript(steps(client, project))
@@ -223,6 +240,21 @@ async function playEveryday(gavel, name) {
   console.log(`${name.padEnd(12)}      ${played.seconds} s`)
 }
 
+async function playWords(gavel, name) {
+  const played = await play(gavel, name, {
+    settings: words, definition: wordsFlow,
+    steps: (client) => [
+      client.shell("echo 'The user wants a release.' | tee notes.txt"),
+      client.shell("git tag v1"),
+      client.shell("git push origin main"),
+      { text: "The user wants a release." },
+    ],
+  })
+  check(name, "its transcript holds the user's prompt, and nothing of the agent", played.results[1]?.text.includes('The user said {"messages":["go"],"omitted":0}'), played)
+  check(name, "git push, which needs that prompt, happens", played.pushed, played)
+  console.log(`${name.padEnd(12)}      ${played.seconds} s`)
+}
+
 async function playUntrusted(gavel, name) {
   const played = await play(gavel, name, { settings: gates, trust: false, steps: (client) => [client.shell("git push origin main"), { text: "Done." }] })
   check(name, "hooks that nobody trusts do not run: git push happens", played.pushed, played)
@@ -234,6 +266,6 @@ const [gavel, ...names] = process.argv.slice(2)
 if (!gavel) throw new Error("usage: node hooks.mjs GAVEL [CLIENT...]")
 const programs = names.length ? names : Object.keys(clients)
 await Promise.all(
-  programs.flatMap((name) => [playHeld, playEveryday, ...(name === "codex" ? [playUntrusted] : [])].map((part) => part(resolve(gavel), name))),
+  programs.flatMap((name) => [playHeld, playEveryday, playWords, ...(name === "codex" ? [playUntrusted] : [])].map((part) => part(resolve(gavel), name))),
 )
 process.exitCode = failures ? 1 : 0

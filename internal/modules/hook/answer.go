@@ -188,7 +188,7 @@ func (c *answerCommand) Run(ctx context.Context, con *cli.Console) error {
 	if folder := os.Getenv(adapter.ProjectVariable); filepath.IsAbs(folder) {
 		event.Project = folder
 	}
-	event.Places = agent.FindPlaces(event)
+	event.Places, event.Said = agent.FindPlaces(event), agent.OfferSaid(event)
 	answer, done, err := c.answer(ctx, con, adapter, principal, event, input.Bytes())
 	if err != nil {
 		answer = agent.Refuse(event, agent.DescribeFailure(c.Client, describe(cli.ListMistakes(err))))
@@ -230,7 +230,10 @@ func (c *answerCommand) answer(ctx context.Context, con *cli.Console, adapter *a
 		return agent.Answer{Verdict: agent.Neutral}, done, nil
 	}
 	if c.Judging.Server != "" {
-		a, err = c.relay(ctx, e, input)
+		if a, err = c.relay(ctx, e, input); err == nil && a.NeedsTranscript {
+			e.Said = agent.ReadSaid(e)
+			a, err = c.relay(ctx, e, input)
+		}
 		return a, done, err
 	}
 	rules, err := readRules(c.Judging.Config)
@@ -255,7 +258,10 @@ func (c *answerCommand) answer(ctx context.Context, con *cli.Console, adapter *a
 			return sys.Engine, nil
 		},
 	})
-	a = decider.Decide(ctx, p, e)
+	if a = decider.Decide(ctx, p, e); a.NeedsTranscript {
+		e.Said = agent.ReadSaid(e)
+		a = decider.Decide(ctx, p, e)
+	}
 	if approved != nil && ctx.Err() == nil && acceptsText(adapter, e, a) { // otherwise the next event reports it
 		a = appendText(a, approved.report(ctx, open))
 		if e.Phase == agent.PhaseStart {

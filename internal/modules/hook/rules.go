@@ -34,7 +34,13 @@ func readRules(path string) (r agent.Rules, err error) {
 func parseRules(file *config.File) (r agent.Rules, err error) {
 	gates, gatesErr := gate.ParseConfig(file.Section(config.SectionGates))
 	hooks, hooksErr := gate.ParseHooks(file.Section(sectionHooks))
-	return agent.Rules{Gates: gates, Hooks: hooks}, joinMistakes(gatesErr, hooksErr)
+	r = agent.Rules{Gates: gates, Hooks: hooks}
+	for _, name := range file.Section("evidence").At("sources").Keys() {
+		if v := file.Section("evidence").At("sources", name, "transcript"); v != nil && v.Text == "true" {
+			r.Transcripts = append(r.Transcripts, name)
+		}
+	}
+	return r, joinMistakes(gatesErr, hooksErr)
 }
 
 // joinMistakes merges several document.Errors into one. It returns any other error alone.

@@ -105,7 +105,7 @@ func (a *Adapter) Decode(input []byte) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	e := Event{Client: a.Client, Session: v.Get(a.members.session).Text()}
+	e := Event{Client: a.Client, Session: v.Get(a.members.session).Text(), Transcript: v.Get("transcript_path").Text()}
 	if e.Hook, err = requireText(v, a.members.hook); err != nil {
 		return Event{}, err
 	}
@@ -171,6 +171,9 @@ func (a *Adapter) decodeTool(e *Event, v document.JSON) (err error) {
 	input := v.Get(a.members.input)
 	if input.Kind() == 0 {
 		return fmt.Errorf("%s is missing", a.members.input)
+	}
+	if e.Tool == a.toolPrefix+"workflow_advance" || e.Tool == a.toolPrefix+"workflow_judge_validate" {
+		e.Instance = input.Get("id").Text()
 	}
 	if form, known := a.findForm(e.Tool, input); known && form.builtin != "" || !known && !a.isServers(e.Tool, v) {
 		if err := form.classify(e, input, a.members.line); err != nil {

@@ -119,6 +119,9 @@ var codex = Adapter{
 
 func finishCodex(e *Event, v document.JSON) {
 	finishClaude(e, v)
+	if v.Get("agent_id").Kind() != 0 { // what the main agent tells a subagent is marked there as the user's
+		e.Transcript = ""
+	}
 	if e.Builtin != gate.BuiltinShell {
 		return
 	}

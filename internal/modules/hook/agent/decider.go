@@ -34,16 +34,21 @@ type Engine interface {
 	Status(ctx context.Context, p engine.Principal, id string) (engine.StatusResult, error)
 	LoadDefinition(ctx context.Context, p engine.Principal, right engine.Right, name string, version int) (store.Definition, *workflow.Definition, error)
 	Finish(ctx context.Context, p engine.Principal, req engine.FinishRequest) (engine.FinishResult, error) // decides whether an agent may stop
+	AddTranscript(ctx context.Context, p engine.Principal, req engine.TranscriptRequest) (engine.TranscriptResult, error)
 }
 
 // Rules is the operator's configuration for hooks.
 type Rules struct {
 	Gates gate.Config
 	Hooks gate.Hooks
+	// Transcripts are the sources of evidence that hold what the user said.
+	Transcripts []string
 }
 
 // IsIdle reports whether hooks have nothing to decide.
-func (r Rules) IsIdle() bool { return !r.Gates.HasBuiltin() && r.Hooks.Finish == nil }
+func (r Rules) IsIdle() bool {
+	return !r.Gates.HasBuiltin() && r.Hooks.Finish == nil && len(r.Transcripts) == 0
+}
 
 // DeciderConfig configures a Decider.
 type DeciderConfig struct {
@@ -81,7 +86,7 @@ const (
 func (d *Decider) Decide(ctx context.Context, p engine.Principal, e Event) Answer {
 	began := time.Now()
 	a := d.decideInTime(ctx, p, e)
-	if d.OnAnswer != nil {
+	if d.OnAnswer != nil && !a.NeedsTranscript {
 		d.OnAnswer(e.Client, a.Verdict)
 	}
 	d.Logger.InfoContext(ctx, "hook", "client", e.Client, "phase", string(e.Phase), "tool", e.Tool, "verdict", string(a.Verdict), "took", time.Since(began).Round(time.Microsecond))
@@ -98,6 +103,8 @@ type decision struct {
 	rules     Rules
 	principal engine.Principal
 	engine    Engine
+	// unheard is a sentence about why what the user said is not known, or "".
+	unheard string
 	// undo reverts what was recorded if the answer comes too late; nil if nothing was.
 	undo func(context.Context)
 }
@@ -153,6 +160,9 @@ func (d *decision) decide(ctx context.Context) (a Answer) {
 		a, err = d.decideStop(ctx)
 	default:
 		return Answer{Verdict: Neutral}
+	}
+	if errors.Is(err, errUnread) {
+		return Answer{Verdict: Deny, Reason: "gavel did not get the transcript.", NeedsTranscript: true}
 	}
 	if err != nil {
 		return d.failureAnswer(err)

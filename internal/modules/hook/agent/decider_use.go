@@ -18,6 +18,9 @@ import (
 
 // beforeUse decides about the use of a tool.
 func (d *decision) beforeUse(ctx context.Context) (Answer, error) {
+	if d.Instance != "" && len(d.rules.Transcripts) > 0 {
+		return d.beforeOwnMove(ctx)
+	}
 	if !d.rules.Gates.HasBuiltin() {
 		return Answer{}, nil
 	}
@@ -193,6 +196,11 @@ func (d *decision) refuseCall(ctx context.Context, u gatedUse, at gateState) (re
 // if an action must be performed before the call.
 func (d *decision) beginCall(ctx context.Context, u gatedUse, at gateState) (a Answer, err error) {
 	var reason string
+	if u.Gate.Action != "" {
+		if err := d.hear(ctx, at.Position); err != nil {
+			return a, err
+		}
+	}
 	switch g := u.Gate; {
 	case u.settles || g.Success == "" && g.Error == "":
 		reason, err = d.record(ctx, u, at)
@@ -204,7 +212,7 @@ func (d *decision) beginCall(ctx context.Context, u gatedUse, at gateState) (a A
 		reason = fmt.Sprintf("%s was not run: the result of this line may be that of something else. %s", u.named.Uses(), explainRunAlone(g))
 	}
 	if err != nil || reason != "" {
-		return Refuse(d.Event, reason), err
+		return Refuse(d.Event, strings.TrimSpace(reason+" "+d.unheard)), err
 	}
 	return Answer{}, nil
 }

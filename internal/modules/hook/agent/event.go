@@ -59,6 +59,12 @@ type Event struct {
 	Tool, Builtin string
 	// Unknown reports that the adapter does not know the tool.
 	Unknown bool
+	// Instance is the instance of which gavel's own tool is asked for a move, or "".
+	Instance string
+	// Transcript is the file to which the client writes the session, or "". Said is what the user wrote in it; nil if
+	// the sender does not know.
+	Transcript string
+	Said       *Said
 	// CallID is the client's id of the use, or "".
 	CallID string
 	// Command, Paths and URL are what gates inspect before and after a tool, if Builtin is set. The adapter
@@ -93,6 +99,8 @@ type Answer struct {
 	Verdict Verdict `json:"verdict"`
 	// Reason is for the agent: the problem, and the next step.
 	Reason string `json:"reason,omitempty"`
+	// NeedsTranscript asks for the event again, with what ReadSaid returns.
+	NeedsTranscript bool `json:"needsTranscript,omitempty"`
 	// Context is passed to the agent without a verdict, if the client supports it; at a stop, to its user.
 	Context string `json:"context,omitempty"`
 }

@@ -17,12 +17,13 @@ type relayed struct {
 	Project  string          `json:"project,omitempty"`
 	Places   Places          `json:"places,omitzero"`
 	Headless bool            `json:"headless,omitempty"`
+	Said     *Said           `json:"said,omitempty"`
 }
 
 // EncodeRelayed encodes an event for a server, as the client wrote it and with what was looked up about it.
 func EncodeRelayed(e Event, input []byte) ([]byte, error) {
 	input = bytes.TrimLeft(input, "\ufeff") // like readInput
-	return document.Marshal(relayed{Event: input, Project: e.Project, Places: e.Places, Headless: e.Headless})
+	return document.Marshal(relayed{Event: input, Project: e.Project, Places: e.Places, Headless: e.Headless, Said: e.Said})
 }
 
 // DecodeRelayed decodes the output of EncodeRelayed.
@@ -32,7 +33,7 @@ func (a *Adapter) DecodeRelayed(body []byte) (Event, error) {
 		return Event{}, err
 	}
 	for name := range v.Members() {
-		if !slices.ContainsFunc([]string{"event", "project", "places", "headless"}, name.Is) {
+		if !slices.ContainsFunc([]string{"event", "project", "places", "headless", "said"}, name.Is) {
 			return Event{}, fmt.Errorf("unknown key %q; the gavel that sends the event and the server must be of the same version", name.Text())
 		}
 	}
@@ -44,6 +45,6 @@ func (a *Adapter) DecodeRelayed(body []byte) (Event, error) {
 	if err == nil && filepath.IsAbs(r.Project) {
 		e.Project = r.Project
 	}
-	e.Places, e.Headless = r.Places, r.Headless
+	e.Places, e.Headless, e.Said = r.Places, r.Headless, r.Said
 	return e, err
 }
