@@ -157,8 +157,12 @@ func TestCalibrationIsBoundToThePrompt(t *testing.T) {
 		{prompts.TransitionV4, 100, judge.AssuranceLLMCalibrated, false},
 		{prompts.TransitionV4, 10, judge.AssuranceLLM, true},
 	} {
+		prompt, err := prompts.Render(tt.calibrated, prompts.Input{Criteria: []prompts.Criterion{{ID: "c1", Text: "Any."}}})
+		if err != nil {
+			t.Fatal(err)
+		}
 		calibrations, err := judge.NewCalibrations([]judge.Calibration{{
-			Model: "m", PromptDigest: prompts.Digest(tt.calibrated), CriteriaDigest: judge.CriteriaDigest(c.Rubric),
+			Model: "m", PromptDigest: prompt.Digest, CriteriaDigest: judge.CriteriaDigest(c.Rubric),
 			Platt: judge.Platt{A: -1}, N: 100,
 			Approvals: &judge.ApprovalFit{N: 100, Groups: tt.groups, Mean: 0.9, Right: 0.9, RightLow: 0.82, ECE: 0.02},
 		}})

@@ -163,14 +163,6 @@ func Find(name string, ids []string) (id string, err error) {
 	return "", fmt.Errorf("unknown prompt %.40q; use %s", name, strings.Join(ids, " or "))
 }
 
-// Digest returns the Digest of the Prompts that Render creates for an id, or "" for an unknown id.
-func Digest(id string) string {
-	if find := editions[id]; find != nil {
-		return find().digest
-	}
-	return ""
-}
-
 func newEdition(id, system, user, shape, schema string) *edition {
 	h := sha256.New()
 	for _, part := range []string{id, system, user, shape, schema} {

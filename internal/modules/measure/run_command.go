@@ -33,8 +33,8 @@ type runCommand struct {
 	Seed       uint64        `name:"seed" default:"1" placeholder:"N" help:"The seed of scripts and of the bootstrap. Default: 1."`
 	Structural bool          `name:"structural" help:"Ask no model: check only fields, schemas, scripts and states."`
 	Mode       string        `name:"mode" enum:"replay,record,record-missing,live" default:"replay" placeholder:"MODE" help:"Source of the model's answers: replay (the default: only the cassette, nothing is sent), record, record-missing or live. Overrides --llm-cassette-mode and its variable."`
-	Models     []string      `name:"model" placeholder:"NAME[@URL]" help:"Measure this model instead of those in the definitions. Several models or prompts make a matrix: each model with each prompt. All but the first may have a URL, as in --llm-also. Default: --llm-model."`
-	Prompts    []string      `name:"prompt" placeholder:"ID" help:"Use this prompt edition: v4 (the default), or with a cassette v3. Repeatable."`
+	Models     []string      `name:"model" placeholder:"NAME[@URL]" help:"Measure this model instead of those in the definitions. Several models make a matrix. All but the first may have a URL, as in --llm-also. Default: --llm-model."`
+	Edition    string        `name:"prompt" placeholder:"ID" help:"Use this prompt edition: v4 (the default), or with a cassette v3."`
 	Tape       string        `name:"cassette" placeholder:"FILE" help:"The model's recorded answers."`
 	Gates      string        `name:"gates" placeholder:"FILE" help:"Limits for the figures, as YAML or JSON."`
 	Baseline   string        `name:"baseline" placeholder:"FILE" help:"Compare with an earlier run; fail if this one is significantly worse."`
@@ -59,13 +59,13 @@ Examples:
     gavel eval run --structural testdata/golden
     gavel eval run --mode record --cassette tape.jsonl --llm-model gpt-5-mini cases.jsonl
     gavel eval run --cassette tape.jsonl --llm-model gpt-5-mini --gates gates.json --out report.html --out results.json cases.jsonl
-    gavel eval run --cassette tape.jsonl --model gpt-5-mini,qwen3 --prompt v3,v4 --out matrix.html cases.jsonl
+    gavel eval run --cassette tape.jsonl --model gpt-5-mini,qwen3 --out matrix.html cases.jsonl
 
 If the model is busy, a case is retried up to three times. A run that is stopped (Ctrl-C) reports
 the cases judged so far. To continue it, repeat the command with --mode record-missing and the same
 --cassette: only missing answers are requested. --out FILE.jsonl gets each result immediately.
-Several models and prompts make a matrix. It passes if all gates hold in each cell and no cell is
-significantly worse than the first.
+Several models make a matrix. It passes if all gates hold in each cell and no cell is significantly
+worse than the first.
 
 Exit codes: 0 fine, 1 a gate failed, 2 wrong usage, 3 too many failures,
 4 significantly worse than the baseline, 5 fine, but cases without outcome.`

@@ -15,24 +15,18 @@ import (
 // maxCells keeps a mistyped matrix from running for days.
 const maxCells = 16
 
-// cells returns the judges that a run measures: one, or each model with each prompt.
+// cells returns the judges that a run measures, one for each model.
 func (c *runCommand) cells() ([]Cell, error) {
-	editions := []string{""}
-	if len(c.Prompts) > 0 {
-		editions = nil
-	}
-	for _, name := range c.Prompts {
-		id, err := prompts.Find(name, prompts.RecordedIDs())
+	edition := ""
+	if c.Edition != "" {
+		id, err := prompts.Find(c.Edition, prompts.RecordedIDs())
 		if err != nil {
 			return nil, term.UsageErrorf("", "--prompt: %w", err)
 		}
 		if id != prompts.IDs()[0] && c.Mode == cli.ModeLive {
-			return nil, term.UsageErrorf("use it with a cassette only, to compare recorded answers", "--prompt %s: gates no longer ask with this edition", name)
+			return nil, term.UsageErrorf("use it with a cassette only, to compare recorded answers", "--prompt %s: gates no longer ask with this edition", c.Edition)
 		}
-		if slices.Contains(editions, id) {
-			return nil, term.UsageErrorf("", "--prompt names %s twice", id)
-		}
-		editions = append(editions, id)
+		edition = id
 	}
 	var models []string
 	for i, spec := range c.Models {
@@ -54,17 +48,15 @@ func (c *runCommand) cells() ([]Cell, error) {
 	}
 	var all []Cell
 	for _, model := range models {
-		for _, edition := range editions {
-			all = append(all, Cell{Model: model, Prompt: edition})
-		}
+		all = append(all, Cell{Model: model, Prompt: edition})
 	}
 	switch several := len(all) > 1; {
-	case c.Structural && len(c.Models)+len(c.Prompts) > 0:
+	case c.Structural && (len(c.Models) > 0 || edition != ""):
 		return nil, term.UsageErrorf("drop --structural, or --model and --prompt", "--structural asks no model, so --model and --prompt have no effect")
 	case len(all) > maxCells:
 		return nil, term.UsageErrorf("", "%d cells are too many; a run measures at most %d", len(all), maxCells)
 	case several && c.Baseline != "":
-		return nil, term.UsageErrorf("a matrix compares its cells with the first", "--baseline needs a single judge; drop it, or give only one model and one prompt")
+		return nil, term.UsageErrorf("a matrix compares its cells with the first", "--baseline needs a single judge; drop it, or give only one model")
 	}
 	return all, nil
 }

@@ -77,14 +77,6 @@ type importedTable struct {
 // maxNesting is the maximum nesting of a JSON value in a cell.
 const maxNesting = 100
 
-// clip shortens text that a message quotes.
-func clip(s string) string {
-	if r := []rune(s); len(r) > 60 {
-		return string(r[:60]) + "…"
-	}
-	return s
-}
-
 // maxImport is the maximum size of an imported file, in bytes.
 const maxImport = 64 << 20
 
@@ -141,7 +133,7 @@ func (r *importRow) setCell(column, value string) error {
 	if isJSON {
 		v, err := document.ReadJSON([]byte(value), document.Limits{Bytes: eval.MaxLine, Depth: maxNesting})
 		if err != nil {
-			return fmt.Errorf("the column %q: %w", clip(column), err)
+			return fmt.Errorf("the column %q: %w", eval.ClipQuote(column), err)
 		}
 		r.setField(doc, field, v.Raw())
 		return nil
@@ -165,7 +157,7 @@ func (i *importedTable) add(r importRow, o *csvCommand) error {
 	}
 	right, known := findOutcome(r.outcome)
 	if !known {
-		return at("the outcome %q is unknown; use approve, reject or escalate", clip(r.outcome))
+		return at("the outcome %q is unknown; use approve, reject or escalate", eval.ClipQuote(r.outcome))
 	}
 	ref, err := json.Marshal(map[string]string{"ref": o.Workflow})
 	if err != nil {
@@ -209,7 +201,7 @@ func (c *csvCommand) read(from io.Reader) (importedTable, error) {
 	head[0] = strings.TrimPrefix(head[0], "\ufeff")
 	for n, name := range head {
 		if head[n] = strings.TrimSpace(name); head[n] == "" || slices.Contains(head[:n], head[n]) {
-			return importedTable{}, fmt.Errorf("%s:1: column %d is named %q, which is empty or a duplicate", c.File, n+1, clip(head[n]))
+			return importedTable{}, fmt.Errorf("%s:1: column %d is named %q, which is empty or a duplicate", c.File, n+1, eval.ClipQuote(head[n]))
 		}
 	}
 	var out importedTable
@@ -228,7 +220,7 @@ func (c *csvCommand) read(from io.Reader) (importedTable, error) {
 				continue
 			}
 			if !utf8.ValidString(value) {
-				return importedTable{}, fmt.Errorf("%s:%d: the column %q is not UTF-8; save the file as UTF-8", c.File, line, clip(head[n]))
+				return importedTable{}, fmt.Errorf("%s:%d: the column %q is not UTF-8; save the file as UTF-8", c.File, line, eval.ClipQuote(head[n]))
 			}
 			if err := r.setCell(head[n], value); err != nil {
 				return importedTable{}, fmt.Errorf("%s:%d: %w", c.File, line, err)

@@ -59,8 +59,6 @@ func (r *Report) setRates(s *Joined, confidence float64) {
 		of.add(w)
 	}
 	r.FalseApprove = of.falseApprove.rate(confidence)
-	hit, groups := falseGroups(s.Rows)
-	r.FalseApproveGroups = NewRate(hit, groups, float64(groups), confidence)
 	r.WrongApprovals = RateOf(s.Rows, confidence, func(w Row) bool { return w.Got == judge.Approve }, Row.MustNot)
 	r.FalseRefuse = of.falseRefuse.rate(confidence)
 	r.FalseReject = RateOf(s.Rows, confidence, func(w Row) bool { return !w.MustNot() }, func(w Row) bool { return w.Got == judge.Reject })
@@ -69,20 +67,6 @@ func (r *Report) setRates(s *Joined, confidence float64) {
 	r.Accuracy = of.accuracy.rate(confidence)
 	r.GateAccuracy = of.gate.rate(confidence)
 	r.Reasons = rateReasons(s.Rows, confidence)
-}
-
-func falseGroups(rows []Row) (hit, of int) {
-	starts := groupStarts(rows)
-	for g := range len(starts) - 1 {
-		t := NewTable(rows[starts[g]:starts[g+1]])
-		if t.mustNot() > 0 {
-			of++
-		}
-		if t.falseOK() > 0 {
-			hit++
-		}
-	}
-	return hit, of
 }
 
 func (r *Report) setIntervals(t *Table, rows []Row, o Options) {
@@ -154,7 +138,7 @@ func countSynthetic(c Counts) int {
 // it.
 func (s *Joined) countFlips(confidence float64) Flips {
 	var f Flips
-	var flipped, opened tally
+	var flipped tally
 	for _, c := range s.Cases {
 		n := 0
 		seen := map[judge.Outcome]bool{}
@@ -169,9 +153,8 @@ func (s *Joined) countFlips(confidence float64) Flips {
 			continue
 		}
 		flipped.add(c.GroupKey(), len(seen) > 1)
-		opened.add(c.GroupKey(), len(seen) > 1 && seen[judge.Approve])
 	}
-	f.Rate, f.Approve = flipped.rate(confidence), opened.rate(confidence)
+	f.Rate = flipped.rate(confidence)
 	return f
 }
 
@@ -205,9 +188,8 @@ func listWorst(rows []Row, most int) []WorstCase {
 	all := []WorstCase{}
 	for _, w := range wrong[:min(len(wrong), most)] {
 		all = append(all, WorstCase{
-			Case: w.Case.ID, Repeat: w.Result.Repeat, Tags: w.Case.Tags, Workflow: WorkflowOf(w.Case), State: w.Case.State, Action: w.Case.Action,
-			Expected: w.Expect, Got: w.Got, Unreadable: w.Result.Unreadable, Confidence: w.Result.Confidence, DecidedBy: w.Result.DecidedBy,
-			Code: w.Result.Code, Reasoning: w.Result.Reasoning, Notes: w.Case.Notes,
+			Case: w.Case.ID, Expected: w.Expect, Got: w.Got, Unreadable: w.Result.Unreadable, Confidence: w.Result.Confidence,
+			DecidedBy: w.Result.DecidedBy, Code: w.Result.Code, Reasoning: w.Result.Reasoning,
 		})
 	}
 	return all

@@ -157,7 +157,6 @@ func TestRepeatsAndFlips(t *testing.T) {
 	}
 	r := Evaluate(cases, results, Options{})
 	checkRate(t, "flips", r.Flips.Rate, 2, 19)
-	checkRate(t, "flips of approval", r.Flips.Approve, 1, 19)
 	checkRate(t, "accuracy of the first", r.Accuracy, 13, 20)
 	results[0].Failure = "timeout"
 	checkRate(t, "the second stands in", Evaluate(cases, results, Options{}).Accuracy, 12, 20)
@@ -265,8 +264,8 @@ func TestReportAddsUp(t *testing.T) {
 		if r.FalseApprove.N+r.FalseRefuse.N != c.Scored || r.Accuracy.N != c.Scored || r.Accuracy.K > r.GateAccuracy.K {
 			t.Fatalf("rates: %+v %+v %+v", r.FalseApprove, r.FalseRefuse, r.Accuracy)
 		}
-		if r.FalseApprove.K != r.WrongApprovals.K || r.FalseApproveGroups.K > r.FalseApprove.K {
-			t.Fatalf("false approvals: %+v %+v %+v", r.FalseApprove, r.WrongApprovals, r.FalseApproveGroups)
+		if r.FalseApprove.K != r.WrongApprovals.K {
+			t.Fatalf("false approvals: %+v %+v", r.FalseApprove, r.WrongApprovals)
 		}
 		for _, e := range []Estimate{r.Kappa, r.OutcomeKappa} {
 			if e.Value != nil && (*e.Value < -1-1e-12 || *e.Value > 1+1e-12) {
@@ -300,7 +299,7 @@ func TestBootstrapRespectsGroups(t *testing.T) {
 		t.Error(diff)
 	}
 	for _, of := range []func(Report) Rate{
-		func(r Report) Rate { return r.FalseApprove }, func(r Report) Rate { return r.FalseApproveGroups },
+		func(r Report) Rate { return r.FalseApprove },
 		func(r Report) Rate { return r.WrongApprovals }, func(r Report) Rate { return r.FalseRefuse },
 		func(r Report) Rate { return r.FalseReject }, func(r Report) Rate { return r.Escalation },
 		func(r Report) Rate { return r.Unreadable }, func(r Report) Rate { return r.Accuracy },

@@ -222,12 +222,12 @@ func (c Case) findAnswerProblem() string {
 	}
 	for _, o := range oneOf {
 		if !slices.Contains(o.allowed, o.value) {
-			return fmt.Sprintf("%s is %q; it is %s", o.key, clipQuote(o.value), orList(o.allowed))
+			return fmt.Sprintf("%s is %q; it is %s", o.key, ClipQuote(o.value), orList(o.allowed))
 		}
 	}
 	for id, answer := range c.Expect.Criteria {
 		if allowed := []string{"met", "not_met", "cannot_assess"}; !slices.Contains(allowed, answer) {
-			return fmt.Sprintf("expect.criteria: %q is %q; it is %s", clipQuote(id), clipQuote(answer), orList(allowed))
+			return fmt.Sprintf("expect.criteria: %q is %q; it is %s", ClipQuote(id), ClipQuote(answer), orList(allowed))
 		}
 	}
 	for _, code := range c.Expect.ViolationsAny {
@@ -270,7 +270,8 @@ func orList(words []string) string {
 	return strings.Join(out[:len(out)-1], ", ") + " or " + out[len(out)-1]
 }
 
-func clipQuote(s string) string {
+// ClipQuote shortens a text that a message quotes.
+func ClipQuote(s string) string {
 	if r := []rune(s); len(r) > 60 {
 		return string(r[:60]) + "…"
 	}
@@ -305,13 +306,13 @@ func checkKeys(text []byte) (rule, says string) {
 
 func checkNames(v document.JSON, path string) (rule, says string) {
 	if twice := v.Duplicate(); twice.Kind() != 0 {
-		return RuleDuplicateKey, fmt.Sprintf("duplicate key %s; keep one", clipQuote(memberPath(path, twice)))
+		return RuleDuplicateKey, fmt.Sprintf("duplicate key %s; keep one", ClipQuote(memberPath(path, twice)))
 	}
 	keys, isOurs := caseKeys[path]
 	for name, value := range v.Members() {
 		at := memberPath(path, name)
 		if isOurs && !slices.Contains(keys, name.Text()) {
-			return RuleUnknownKey, fmt.Sprintf("unknown key %q; %s", clipQuote(at), suggestWord(name.Text(), keys))
+			return RuleUnknownKey, fmt.Sprintf("unknown key %q; %s", ClipQuote(at), suggestWord(name.Text(), keys))
 		}
 		if rule, says = checkNames(value, at); rule != "" {
 			return rule, says
@@ -331,11 +332,11 @@ func memberPath(path string, name document.JSON) string {
 
 func suggestWord(word string, words []string) string {
 	if best := document.Suggest(word, words); best != "" {
-		return fmt.Sprintf("did you mean %q?", clipQuote(best))
+		return fmt.Sprintf("did you mean %q?", ClipQuote(best))
 	}
 	var names []string
 	for _, k := range words[:min(len(words), 30)] {
-		names = append(names, clipQuote(k))
+		names = append(names, ClipQuote(k))
 	}
 	if len(names) == 0 {
 		return "there are none"

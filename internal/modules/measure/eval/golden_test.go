@@ -142,8 +142,6 @@ func TestLintRules(t *testing.T) {
 		{"content in two splits", []string{`"id":"a"`, `"id":"c"`, `"group":"g"`, `"group":"i"`, `"dev"`, `"test"`}, RuleLeakedContent, "in the split dev, while this one is in test"},
 		{"group in two splits", []string{`"id":"a"`, `"id":"c"`, "all done", "third", `"dev"`, `"cal"`}, RuleLeakedGroup, `"g" is in the split dev`},
 		{"words in two splits", []string{`"id":"a"`, `"id":"c"`, `"group":"g"`, `"group":"i"`, "all done", "ALL  done!", `"dev"`, `"test"`}, RuleLeakedText, "f.jsonl:1"},
-		{"empty tag", []string{`"id":"a"`, `"id":"c"`, "all done", "third", `"x"`, `" "`}, RuleEmptyTag, "tag 1"},
-		{"tag twice", []string{`"id":"a"`, `"id":"c"`, "all done", "third", `"x"`, `"x","x"`}, RuleDuplicateTag, `"x"`},
 		{"twin without group", []string{`"id":"a"`, `"id":"c"`, "all done", "third", `"x"`, `"twin"`, `"group":"g",`, ``}, RuleTwinAlone, "no group"},
 		{"twin without partner", []string{`"id":"a"`, `"id":"c"`, "all done", "third", `"x"`, `"twin"`, `"group":"g"`, `"group":"i"`}, RuleTwinAlone, `"i"`},
 		{"twin with partner", []string{`"id":"a"`, `"id":"c"`, "all done", "third", `"x"`, `"twin"`}, "", ""},

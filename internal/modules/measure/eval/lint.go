@@ -30,8 +30,6 @@ const (
 	RuleUnknownCriterion  = "unknown-criterion"
 	RuleSplitWithoutClass = "split-without-class"
 	RuleTwinAlone         = "twin-alone"
-	RuleEmptyTag          = "empty-tag"
-	RuleDuplicateTag      = "duplicate-tag"
 )
 
 // TagTwin marks a case that was made from another one of its group.
@@ -119,11 +117,10 @@ func (l *Linter) Add(g Golden) {
 	l.summary.Outcomes[string(g.Expect.Outcome)]++
 	l.digests = append(l.digests, digestOf(&g.Case))
 	if first, again := l.ids[g.ID]; again {
-		l.addIssue(at, RuleDuplicateID, "duplicate id %q, first at %s; give every case its own", clipQuote(g.ID), first)
+		l.addIssue(at, RuleDuplicateID, "duplicate id %q, first at %s; give every case its own", ClipQuote(g.ID), first)
 	} else {
 		l.ids[g.ID] = at
 	}
-	l.checkTags(g, at)
 	l.checkContent(g, at)
 	l.checkGroup(g, at)
 	l.countClass(at)
@@ -132,16 +129,6 @@ func (l *Linter) Add(g Golden) {
 
 func (l *Linter) addIssue(at spot, rule, format string, args ...any) {
 	l.issues = append(l.issues, Issue{at.file, at.line, rule, at.id, fmt.Sprintf(format, args...)})
-}
-
-func (l *Linter) checkTags(g Golden, at spot) {
-	for i, tag := range g.Tags {
-		if strings.TrimSpace(tag) == "" {
-			l.addIssue(at, RuleEmptyTag, "tag %d is empty; remove it", i+1)
-		} else if slices.Index(g.Tags, tag) < i {
-			l.addIssue(at, RuleDuplicateTag, "duplicate tag %q; keep one", clipQuote(tag))
-		}
-	}
 }
 
 func (l *Linter) checkContent(g Golden, at spot) {
@@ -175,7 +162,7 @@ func (l *Linter) checkGroup(g Golden, at spot) {
 	if first, seen := l.groups[g.Group]; !seen {
 		l.groups[g.Group] = at
 	} else if first.split != at.split {
-		l.addIssue(at, RuleLeakedGroup, "the group %q is in the split %s at %s and in %s here; keep it in one", clipQuote(g.Group), first.split, first, at.split)
+		l.addIssue(at, RuleLeakedGroup, "the group %q is in the split %s at %s and in %s here; keep it in one", ClipQuote(g.Group), first.split, first, at.split)
 	}
 	if slices.Contains(g.Tags, TagTwin) {
 		l.twins[g.Group] = append(l.twins[g.Group], at)
@@ -208,19 +195,19 @@ func (l *Linter) checkDefinition(g Golden, at spot) {
 	}
 	actions, ok := states[g.State]
 	if !ok {
-		l.addIssue(at, RuleUnknownState, "the workflow has no state %q; %s", clipQuote(g.State), suggestWord(g.State, slices.Sorted(maps.Keys(states))))
+		l.addIssue(at, RuleUnknownState, "the workflow has no state %q; %s", ClipQuote(g.State), suggestWord(g.State, slices.Sorted(maps.Keys(states))))
 		return
 	}
 	criteria, ok := actions[g.Action]
 	if !ok {
-		l.addIssue(at, RuleUnknownAction, "the state %q has no action %q; %s", clipQuote(g.State), clipQuote(g.Action), suggestWord(g.Action, slices.Sorted(maps.Keys(actions))))
+		l.addIssue(at, RuleUnknownAction, "the state %q has no action %q; %s", ClipQuote(g.State), ClipQuote(g.Action), suggestWord(g.Action, slices.Sorted(maps.Keys(actions))))
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(g.Expect.Criteria)) {
 		n, err := strconv.Atoi(strings.TrimPrefix(id, "c"))
 		isNumbered := err == nil && n >= 1 && n <= len(criteria) && id == "c"+strconv.Itoa(n)
 		if !isNumbered && !slices.Contains(criteria, id) {
-			l.addIssue(at, RuleUnknownCriterion, "expect.criteria names %q; the action has %s", clipQuote(id), namesOf(criteria))
+			l.addIssue(at, RuleUnknownCriterion, "expect.criteria names %q; the action has %s", ClipQuote(id), namesOf(criteria))
 		}
 	}
 }
@@ -230,7 +217,7 @@ func namesOf(criteria []string) string {
 	case 0:
 		return "no criteria"
 	case 1:
-		return fmt.Sprintf("one, c1 (%q)", clipQuote(criteria[0]))
+		return fmt.Sprintf("one, c1 (%q)", ClipQuote(criteria[0]))
 	}
 	return fmt.Sprintf("c1 to c%d; give one of these, or a criterion's whole text", len(criteria))
 }
@@ -242,7 +229,7 @@ func (l *Linter) Finish() ([]Issue, Summary) {
 	for group, all := range l.twins {
 		for _, at := range all {
 			if !l.partners[group] {
-				rest.addIssue(at, RuleTwinAlone, "this is a twin, and its group %q has no case that is none; add the one that it was made from", clipQuote(group))
+				rest.addIssue(at, RuleTwinAlone, "this is a twin, and its group %q has no case that is none; add the one that it was made from", ClipQuote(group))
 			}
 		}
 	}

@@ -74,9 +74,7 @@ func scoreProbability(all []forecast, groups, bins int, o Options) *Probability 
 	p.BrierBase = p.Base * (1 - p.Base)
 	brier := squares / n
 	for _, b := range p.Bins {
-		gap := math.Abs(b.Mean - *b.Share.Value)
-		p.ECE += gap * float64(b.N) / n
-		p.MCE = max(p.MCE, gap)
+		p.ECE += math.Abs(b.Mean-*b.Share.Value) * float64(b.N) / n
 	}
 	brierBoot, aurocBoot := bootstrapForecasts(sorted, groups, o)
 	p.Brier = brierBoot.Estimate(new(brier), o.Confidence)

@@ -136,7 +136,6 @@ func (m Measurement) figures() []figure {
 	confidence := FormatPercent(r.Options.Confidence)
 	lines := []figure{
 		{"false-approve rate", r.FalseApprove.String(), "at most " + FormatPercent(r.FalseApprove.Upper) + " (one-sided, " + confidence + ")"},
-		{"… of groups", r.FalseApproveGroups.String(), "at most " + FormatPercent(r.FalseApproveGroups.Upper)},
 		{"wrong among approvals", r.WrongApprovals.String(), "at most " + FormatPercent(r.WrongApprovals.Upper)},
 		{"escalation rate", r.Escalation.String(), r.Escalation.Bounds()},
 		{"false-refuse rate", r.FalseRefuse.String(), r.FalseRefuse.Bounds()},
@@ -151,7 +150,7 @@ func (m Measurement) figures() []figure {
 	if p := r.Probability; p != nil {
 		lines = append(lines,
 			figure{"Brier score", FormatDecimal(p.Brier.Value), fmt.Sprintf("%s; always stating the base rate: %.3f", p.Brier.Bounds(), p.BrierBase)},
-			figure{"ECE", FormatDecimal(&p.ECE), fmt.Sprintf("largest bin %.3f, over %d answers", p.MCE, p.N)},
+			figure{"ECE", FormatDecimal(&p.ECE), fmt.Sprintf("over %d answers", p.N)},
 			figure{"AUROC", FormatDecimal(p.AUROC.Value), p.AUROC.Bounds()})
 	}
 	if a := r.ApprovalConfidence; a != nil {

@@ -23,10 +23,8 @@ type Report struct {
 	Counts Counts   `json:"counts"`
 
 	// FalseApprove is the rate of approvals among the cases that must not be approved: those whose right outcome is
-	// reject or escalate. Its Upper is the most important figure. FalseApproveGroups counts the same by group: groups
-	// with a false approval among groups with a case that must not be approved.
-	FalseApprove       Rate `json:"falseApprove"`
-	FalseApproveGroups Rate `json:"falseApproveGroups"`
+	// reject or escalate. Its Upper is the most important figure.
+	FalseApprove Rate `json:"falseApprove"`
 	// WrongApprovals is the rate of wrong approvals among all approvals. It is the risk of relying on an approval, for
 	// a similar mix of cases.
 	WrongApprovals Rate `json:"wrongApprovals"`
@@ -160,9 +158,8 @@ type Probability struct {
 	// Brier is the mean squared error; 0 is best. BrierBase is the error of always stating Base.
 	Brier     Estimate `json:"brier"`
 	BrierBase float64  `json:"brierBase"`
-	// ECE is the expected calibration error over Bins, MCE the error of the worst bin.
+	// ECE is the expected calibration error over Bins.
 	ECE float64 `json:"ece"`
-	MCE float64 `json:"mce"`
 	// Bins hold equally many results as far as possible; equal probabilities stay together.
 	Bins []Bin `json:"bins"`
 	// AUROC is how often a case that should be approved got a higher probability than one that should not; ties count
@@ -204,8 +201,6 @@ type Flips struct {
 	// Rate is the rate of cases with more than one outcome, among the cases with at least two answers. Unreadable
 	// answers count.
 	Rate Rate `json:"rate"`
-	// Approve is the rate of cases that were approved at least once and not approved at least once.
-	Approve Rate `json:"approve"`
 	// MostRepeats is the largest number of answers to a case.
 	MostRepeats int `json:"mostRepeats"`
 }
@@ -293,11 +288,6 @@ type Sum struct {
 // highest confidence comes first.
 type WorstCase struct {
 	Case       string          `json:"case"`
-	Repeat     int             `json:"repeat"`
-	Tags       []string        `json:"tags,omitempty"`
-	Workflow   string          `json:"workflow,omitempty"`
-	State      string          `json:"state"`
-	Action     string          `json:"action"`
 	Expected   judge.Outcome   `json:"expected"`
 	Got        judge.Outcome   `json:"got"`
 	Unreadable bool            `json:"unreadable,omitempty"`
@@ -305,5 +295,4 @@ type WorstCase struct {
 	DecidedBy  judge.LayerName `json:"decidedBy,omitempty"`
 	Code       string          `json:"code,omitempty"`
 	Reasoning  string          `json:"reasoning,omitempty"`
-	Notes      string          `json:"notes,omitempty"` // from the case
 }

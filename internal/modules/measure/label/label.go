@@ -68,18 +68,11 @@ func ReadLabels(file string, from io.Reader) (Labels, error) {
 		case one.Case == "" || one.By == "" || !slices.Contains([]judge.Outcome{judge.Approve, judge.Reject, judge.Escalate}, one.Outcome):
 			return Labels{}, fmt.Errorf("%s:%d: a label needs case, by and outcome (approve, reject or escalate)", file, number)
 		case out.By != "" && out.By != one.By:
-			return Labels{}, fmt.Errorf("%s:%d: this label is by %q, those before it by %q; give each person a separate file", file, number, clip(one.By), clip(out.By))
+			return Labels{}, fmt.Errorf("%s:%d: this label is by %q, those before it by %q; give each person a separate file", file, number, eval.ClipQuote(one.By), eval.ClipQuote(out.By))
 		}
 		out.By, out.Of[one.Case] = one.By, one
 	}
 	return out, nil
-}
-
-func clip(s string) string {
-	if r := []rune(s); len(r) > 60 {
-		return string(r[:60]) + "…"
-	}
-	return s
 }
 
 // LabelOf returns the label of a case, unless the case was changed after it was labelled.
