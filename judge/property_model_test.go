@@ -134,9 +134,9 @@ func isComplete(a llm.Answer, ids []string) bool {
 }
 
 // convinced decides, independently of the layer, whether an answer is good enough for an approval
-// of reviewCase.
+// of reviewCase. Approved says nothing about it, because code derives the outcome.
 func convinced(a llm.Answer, ids []string) bool {
-	if !isComplete(a, ids) || !a.Approved || a.InjectionSuspected || len(a.Violations) > 0 || !(a.Confidence >= 0 && a.Confidence <= 1) {
+	if !isComplete(a, ids) || a.InjectionSuspected || len(a.Violations) > 0 || !(a.Confidence >= 0 && a.Confidence <= 1) {
 		return false
 	}
 	if slices.ContainsFunc(a.Criteria, func(c llm.Criterion) bool { return c.Status == llm.StatusNotMet }) {
@@ -217,7 +217,7 @@ func checkBusy(t *rapid.T, w *wild, ids []string) {
 		t.Fatalf("busy, although the model said %v %v", w.replies, w.failures)
 	}
 	for _, a := range w.replies {
-		if isComplete(a, ids) && !a.Approved && a.Confidence >= 0 && a.Confidence <= 1 && a.InjectionSuspected {
+		if isComplete(a, ids) && a.Confidence >= 0 && a.Confidence <= 1 && a.InjectionSuspected {
 			t.Fatalf("a doubt is forgotten: %+v", a)
 		}
 	}

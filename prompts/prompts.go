@@ -129,9 +129,13 @@ var (
 	schemaOverall string
 )
 
-// shapeNonce ties an answer to its question where no schema is enforced. Models answer in the order that they
-// are told, so an answer that begins with the right nonce belongs to this request.
-const shapeNonce = `Begin the object with "nonce": "{{.Nonce}}", exactly so, before its other members.`
+// shapeOf ties an answer to its question where no schema is enforced. Models answer in the order that they are told, so
+// an answer that begins with the right nonce belongs to this request. Small models leave the nonce out unless they are
+// shown how the answer begins.
+func shapeOf(first string) string {
+	return `Here the object has one more member, "nonce", before the others. So the answer begins with exactly this:
+{"nonce": "{{.Nonce}}", "` + first + `": `
+}
 
 type edition struct {
 	id, digest                        string
@@ -141,9 +145,11 @@ type edition struct {
 // editions are created on first use.
 var editions = map[string]func() *edition{
 	TransitionV3: sync.OnceValue(func() *edition { return newEdition(TransitionV3, systemV3, userV3, shapeV3, schemaV3) }),
-	TransitionV4: sync.OnceValue(func() *edition { return newEdition(TransitionV4, systemV4+"\n"+formV4, userV4, shapeNonce, schemaV4) }),
+	TransitionV4: sync.OnceValue(func() *edition {
+		return newEdition(TransitionV4, systemV4+"\n"+formV4, userV4, shapeOf("criteria"), schemaV4)
+	}),
 	Overall: sync.OnceValue(func() *edition {
-		return newEdition(Overall, systemOverall+"\n"+formOverall, userOverall, shapeNonce, schemaOverall)
+		return newEdition(Overall, systemOverall+"\n"+formOverall, userOverall, shapeOf("reasoning"), schemaOverall)
 	}),
 }
 

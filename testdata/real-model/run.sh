@@ -72,10 +72,11 @@ serve() {
   end_server
   cp "$here"/*.mjs "$home/"
   name=qwen2.5-coder-$1
+  rm -f "$home/$name.log" # the address of an earlier server
   (cd "$home" && exec node server.mjs "$name.gguf" "$name") >"$home/$name.log" 2>&1 &
   server=$!
   for _ in $(seq 600); do
-    url=$(grep -m 1 '^http' "$home/$name.log") && break
+    url=$(grep -s -m 1 '^http' "$home/$name.log") && break
     kill -0 "$server" 2>/dev/null || break
     sleep 0.2
   done
