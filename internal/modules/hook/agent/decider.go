@@ -86,7 +86,10 @@ const (
 func (d *Decider) Decide(ctx context.Context, p engine.Principal, e Event) Answer {
 	began := time.Now()
 	a := d.decideInTime(ctx, p, e)
-	if d.OnAnswer != nil && !a.NeedsTranscript {
+	if a.NeedsTranscript { // this is no answer yet
+		return a
+	}
+	if d.OnAnswer != nil {
 		d.OnAnswer(e.Client, a.Verdict)
 	}
 	d.Logger.InfoContext(ctx, "hook", "client", e.Client, "phase", string(e.Phase), "tool", e.Tool, "verdict", string(a.Verdict), "took", time.Since(began).Round(time.Microsecond))
