@@ -175,7 +175,8 @@ func TestHookUserWordsForTools(t *testing.T) {
 	b.write(b.form, "push it, and close.")
 	own := b.id
 	for _, c := range []struct{ tool, id, part string }{
-		{"mcp__gavel__workflow_status", own, ""}, {"mcp__gavel__workflow_advance", "wf-00000000-0000-4000-8000-000000000000", ""},
+		{"mcp__gavel__workflow_status", own, ""},
+		{"mcp__gavel__workflow_advance", "wf-00000000-0000-4000-8000-000000000000", ""},
 		{"mcp__other__workflow_advance", own, ""},
 	} {
 		b.want(c.tool, b.use("2", c.tool, map[string]any{"id": c.id, "action": "close"}, nil), "")
