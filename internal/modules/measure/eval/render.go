@@ -158,9 +158,6 @@ func (m Measurement) figures() []figure {
 			figure{"model's approvals, right", a.Right.String(), fmt.Sprintf("%s; mean confidence %.3f", a.Right.Bounds(), a.Mean)},
 			figure{"ECE of approvals", FormatDecimal(a.ECE.Value), fmt.Sprintf("%s; over %d approvals in %d groups", orMissing(a.ECE.Bounds()), a.N, a.Groups)})
 	}
-	if s := r.Approvals; s != nil {
-		lines = append(lines, figure{"AURC of approvals", FormatDecimal(&s.AURC), fmt.Sprintf("best order %.3f, over %d approvals", s.Best, s.N)})
-	}
 	if r.Flips.MostRepeats > 1 {
 		lines = append(lines, figure{"flip rate", r.Flips.Rate.String(), r.Flips.Rate.Bounds()})
 	}

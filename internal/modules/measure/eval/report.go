@@ -181,10 +181,6 @@ type Bin struct {
 type RiskCurve struct {
 	N      int         `json:"n"`
 	Points []RiskPoint `json:"points"` // at most maxPoints, in ascending order of coverage
-	// AURC is the mean risk over all coverages 1/N..1, averaged over the possible orders of equally certain answers.
-	// Best is the AURC of an order that puts every error last. The difference is what better confidences could gain.
-	AURC float64 `json:"aurc"`
-	Best float64 `json:"best"`
 }
 
 // RiskPoint is the result of keeping only the answers with a confidence of at least Threshold.

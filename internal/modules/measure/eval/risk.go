@@ -41,8 +41,6 @@ type RiskStep struct {
 	Score   float64
 	N       int // answers kept
 	Errors  int
-	before  int     // answers kept at the previous step
-	already int     // errors at the previous step
 	Squares float64 // sum of the squared numbers of answers kept per group
 	Groups  int
 }
@@ -62,7 +60,6 @@ func RiskSteps(sorted []RankedAnswer) []RiskStep {
 		if i+1 == len(sorted) || sorted[i+1].Score != s.Score {
 			at.Score = s.Score
 			all = append(all, at)
-			at.before, at.already = at.N, at.Errors
 		}
 	}
 	return all
@@ -81,26 +78,11 @@ func riskCurve(sorted []RankedAnswer, confidence float64) *RiskCurve {
 	c := &RiskCurve{N: n}
 	shown := 0
 	for _, s := range RiskSteps(sorted) {
-		run, errs := float64(s.N-s.before), float64(s.Errors-s.already)
-		for j := 1; j <= s.N-s.before; j++ {
-			c.AURC += (float64(s.already) + errs*float64(j)/run) / float64(s.before+j)
-		}
 		if s.N*maxPoints >= (shown+1)*n || s.N == n {
 			shown = s.N * maxPoints / n
 			c.Points = append(c.Points, s.Point(n, confidence))
 		}
 	}
-	c.AURC /= float64(n)
-	wrong := 0
-	for _, s := range sorted {
-		if s.Wrong {
-			wrong++
-		}
-	}
-	for i := 1; i <= wrong; i++ {
-		c.Best += float64(i) / float64(n-wrong+i)
-	}
-	c.Best /= float64(n)
 	return c
 }
 

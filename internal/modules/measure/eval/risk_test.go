@@ -6,17 +6,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Worked by hand: risks 0/1, 1/2, 1/3, 2/4 in the order of certainty; best 0, 0, 1/3, 2/4.
+// Worked by hand: risks 0/1, 1/2, 1/3, 2/4 in the order of certainty.
 func TestRiskCurveByHand(t *testing.T) {
 	all := []RankedAnswer{{0.9, false, 0}, {0.8, true, 1}, {0.7, false, 2}, {0.6, true, 3}}
 	c := riskCurve(all, 0.95)
-	near(t, "AURC", c.AURC, (0+0.5+1.0/3+0.5)/4, 1e-12)
-	near(t, "best", c.Best, (1.0/3+0.5)/4, 1e-12)
 	if len(c.Points) != 4 || c.Points[1].Risk.K != 1 || c.Points[1].Risk.N != 2 || c.Points[1].Threshold != 0.8 || c.Points[1].Coverage != 0.5 {
 		t.Errorf("points: %+v", c.Points)
 	}
 	tied := riskCurve([]RankedAnswer{{0.5, true, 0}, {0.5, false, 1}}, 0.95)
-	near(t, "two orders of a tie are averaged", tied.AURC, (0.5+0.5)/2, 1e-12)
 	if len(tied.Points) != 1 {
 		t.Errorf("a tie cannot be split: %+v", tied.Points)
 	}
@@ -29,9 +26,6 @@ func TestRiskCurveProperties(t *testing.T) {
 			return
 		}
 		c := riskCurve(of, 0.95)
-		if c.AURC < c.Best-1e-12 || c.AURC > 1+1e-12 {
-			t.Fatalf("AURC %v, best %v", c.AURC, c.Best)
-		}
 		for i, p := range c.Points {
 			if i > 0 && (p.Coverage <= c.Points[i-1].Coverage || p.Threshold >= c.Points[i-1].Threshold) {
 				t.Fatalf("points out of order: %+v", c.Points)

@@ -24,9 +24,6 @@ func RunPage(m eval.Measurement) (Page, error) {
 	if r := m.Report.Probability; r != nil {
 		p.charts = append(p.charts, reliabilityChart(r.Bins))
 	}
-	if c := m.Report.Approvals; c != nil {
-		p.charts = append(p.charts, riskChart(c))
-	}
 	return p, nil
 }
 
@@ -71,7 +68,7 @@ func systemPrompts(runs []judgedRun) (all []string) {
 // chart is a drawing. Its coordinates lie in a square with sides of 320.
 type chart struct {
 	Title, Across, Up string
-	Ideal, Curve      string // paths; they contain only numbers that this program computed
+	Ideal             string // a path; it contains only numbers that this program computed
 	Ticks             []tick
 	Dots              []dot
 }
@@ -92,18 +89,18 @@ const (
 	chartTop, chartBottom = 10.0, 280.0
 )
 
-// chartX and chartY convert shares 0..1 to coordinates; top is the value at the upper edge of the plot area.
-func chartX(v float64) float64      { return chartLeft + v*(chartRight-chartLeft) }
-func chartY(v, top float64) float64 { return chartBottom - min(v/top, 1)*(chartBottom-chartTop) }
+// chartX and chartY convert shares 0..1 to coordinates.
+func chartX(v float64) float64 { return chartLeft + v*(chartRight-chartLeft) }
+func chartY(v float64) float64 { return chartBottom - v*(chartBottom-chartTop) }
 
 func formatPoint(x, y float64) string { return fmt.Sprintf("%.1f %.1f", x, y) }
 
-func axisTicks(top float64) []tick {
+func axisTicks() []tick {
 	var all []tick
 	for _, v := range []float64{0, 0.25, 0.5, 0.75, 1} {
 		all = append(all,
 			tick{chartX(v), chartBottom + 16, "middle", fmt.Sprintf("%.2g", v)},
-			tick{chartLeft - 5, chartY(v*top, top) + 4, "end", fmt.Sprintf("%.2g", v*top)})
+			tick{chartLeft - 5, chartY(v) + 4, "end", fmt.Sprintf("%.2g", v)})
 	}
 	return all
 }
@@ -113,7 +110,7 @@ func axisTicks(top float64) []tick {
 func reliabilityChart(bins []eval.Bin) chart {
 	c := chart{
 		Title: "Reliability: on the line, stated and true agree; bars are exact intervals", Across: "stated probability", Up: "should be approved",
-		Ideal: "M" + formatPoint(chartX(0), chartY(0, 1)) + "L" + formatPoint(chartX(1), chartY(1, 1)), Ticks: axisTicks(1),
+		Ideal: "M" + formatPoint(chartX(0), chartY(0)) + "L" + formatPoint(chartX(1), chartY(1)), Ticks: axisTicks(),
 	}
 	for _, b := range bins {
 		if b.Share.Value == nil {
@@ -121,34 +118,11 @@ func reliabilityChart(bins []eval.Bin) chart {
 		}
 		x := chartX(b.Mean)
 		c.Dots = append(c.Dots, dot{
-			X: roundTenth(x), Y: roundTenth(chartY(*b.Share.Value, 1)),
-			Whisker: "M" + formatPoint(x, chartY(b.Share.Low, 1)) + "L" + formatPoint(x, chartY(b.Share.High, 1)),
+			X: roundTenth(x), Y: roundTenth(chartY(*b.Share.Value)),
+			Whisker: "M" + formatPoint(x, chartY(b.Share.Low)) + "L" + formatPoint(x, chartY(b.Share.High)),
 			Title:   fmt.Sprintf("%d answers, stated %.3f, true %s", b.N, b.Mean, b.Share.String()),
 		})
 	}
-	return c
-}
-
-func riskChart(of *eval.RiskCurve) chart {
-	top := 0.05
-	for _, p := range of.Points {
-		if p.Risk.Value != nil {
-			top = max(top, *p.Risk.Value)
-		}
-	}
-	c := chart{Title: fmt.Sprintf("Risk over coverage, approvals: AURC %.3f, best order %.3f", of.AURC, of.Best), Across: "coverage", Up: "risk", Ticks: axisTicks(top)}
-	var path strings.Builder
-	for _, p := range of.Points {
-		if p.Risk.Value == nil {
-			continue
-		}
-		letter := "L"
-		if path.Len() == 0 {
-			letter = "M"
-		}
-		path.WriteString(letter + formatPoint(chartX(p.Coverage), chartY(*p.Risk.Value, top)))
-	}
-	c.Curve = path.String()
 	return c
 }
 
