@@ -232,3 +232,22 @@ func TestHookUserWordsUnread(t *testing.T) {
 		t.Errorf("the instances are %q", ids)
 	}
 }
+
+// The templates gate edits of transcripts, but not of other files beside them.
+func TestHookTemplatesGuardTranscripts(t *testing.T) {
+	t.Parallel()
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, template := range []string{"bugfix", "careful-ops", "release"} {
+		dir := filepath.Join(t.TempDir(), template)
+		runGavel(t, "init", dir, "--template", template)
+		for file, denies := range map[string]bool{".claude/projects/-srv/s1.jsonl": true, ".codex/sessions/2026/11/30/rollout-1.jsonl": true, ".claude/projects/-srv/memory/MEMORY.md": false} {
+			event := claudeTool(dir, "PreToolUse", "1", "Write", map[string]any{"file_path": filepath.Join(home, file), "content": "x"})
+			if out, stderr, exit := answerHere(t, bytes.NewReader(event), "claude-code", "--config", filepath.Join(dir, "gavel.yaml")); isDenied(out, exit) != denies {
+				t.Errorf("%s, %s: exit %d, %s%s", template, file, exit, out, stderr)
+			}
+		}
+	}
+}
