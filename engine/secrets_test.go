@@ -286,7 +286,7 @@ func TestFieldsThatBecomeSensitiveAreHidden(t *testing.T) {
 func TestReadingsAreAllOperationsThatShow(t *testing.T) {
 	t.Parallel()
 	others := []string{
-		"Advance", "Validate", "Decide", "Start", "Define", "ConfigureJudge", "Cancel", "Checkpoint", "Rollback", "Undo", "Redo", "BeginCall", "SettleCall", "AskModel", "Finish", "FindCall", "FindSubject", "ReleaseSubject", // answer the owner or an operator
+		"Advance", "Validate", "Decide", "Start", "Define", "ConfigureJudge", "Cancel", "Checkpoint", "Rollback", "Undo", "Redo", "BeginCall", "SettleCall", "AskModel", "AddTranscript", "Finish", "FindCall", "FindSubject", "ReleaseSubject", // answer the owner or an operator
 		"Migrate", "ClearRefusals", "Retain", "Anchor", "Anchors", "SealRules", "BeginRun", "ListKeys", "RotateKey", "RewrapKeys", "ShredInstance", // for operators only
 		"ExamineDefinition",               // returns a result to the principal that submitted the definition
 		"LoadDefinition", "BeginBulkRead", // other packages mask what these return
