@@ -69,6 +69,23 @@ func TestAdvisory(t *testing.T) {
 	}
 }
 
+// Advice alone shows nothing: a move does not reach the assurance of a model by it, however the model answers.
+func TestAdviceAloneGivesNoAssurance(t *testing.T) {
+	t.Parallel()
+	for name, samples := range map[string]int{"one answer": 1, "samples": 3} {
+		c := termed(`{`+comments+`}`, Terms{Advisory: true})
+		c.Rubric.Criteria, c.Rubric.Samples = c.Rubric.Criteria[1:], samples
+		for _, status := range []string{llm.StatusMet, llm.StatusNotMet} {
+			a := approving([]string{"c1"})
+			a.Criteria[0].Status = status
+			op := opine(t, newModel(t, ModelConfig{Completer: tells(a)}), c)
+			if op.Outcome != Approve || op.Assurance != AssuranceNone || op.Reasoning != "The model was asked for advice only." || findModelFlaw(op) != "" {
+				t.Errorf("%s, %s: %s with the assurance %s: %s", name, status, op.Outcome, op.Assurance, op.Reasoning)
+			}
+		}
+	}
+}
+
 // Code compares the grade. What is no grade of the scale is unreadable, and a grade needs a quote.
 func TestScale(t *testing.T) {
 	t.Parallel()

@@ -118,11 +118,19 @@ func (m *modelLayer) weighAnswer(q question, a llm.Answer, model ModelRecord) Op
 			}
 		}
 	}
-	if model.Calibration != "" {
+	if q.asksAdviceOnly() && op.Outcome == Approve {
+		op.Assurance, op.Reasoning, model.Calibration = AssuranceNone, "The model was asked for advice only.", ""
+	} else if model.Calibration != "" {
 		op.Assurance = AssuranceLLMCalibrated
 	}
 	op.Model = &model
 	return op
+}
+
+// asksAdviceOnly reports whether no criterion of the question counts. Then an approval shows nothing, whatever the model
+// answers.
+func (q question) asksAdviceOnly() bool {
+	return len(q.criteria) > 0 && !slices.ContainsFunc(q.criteria, func(c criterion) bool { return !c.terms.Advisory })
 }
 
 // explainVerdicts is the reasoning of an answer whose only reasons are those of its criteria.

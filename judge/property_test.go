@@ -269,7 +269,7 @@ func TestNoSilentApprovalWithoutAJudgement(t *testing.T) {
 			return
 		}
 		if i < 0 {
-			if len(c.Rubric.Criteria) > 0 || string(c.Data.Raw()) != "{}" || !slices.Contains(v.Warnings, nothingToJudgeText) || v.Assurance.AtLeast(AssuranceLLM) {
+			if len(c.Rubric.Criteria) > 0 || string(c.Data.Raw()) != "{}" || !slices.Contains(v.Warnings, notAskedText(c.Rubric)) || v.Assurance.AtLeast(AssuranceLLM) {
 				t.Fatalf("approved without asking the model, and without saying so: %+v", v)
 			}
 			return

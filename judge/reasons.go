@@ -169,11 +169,20 @@ func confidenceWarning(c float64) string {
 	return fmt.Sprintf("The confidence of %s is lower than this workflow asks for; the move passed because strictMode is off.", FormatConfidence(c))
 }
 
-// Messages about a move that gives a model nothing to judge.
-const (
-	nothingToJudgeText = "The model was not asked: no criterion applies, and there is no data, context or evidence to judge as a whole."
-	nothingToJudgeHint = "The model was not asked, because no criterion applies, or there is no data, context or evidence to judge: send data that describes what was done, or ask a person."
-)
+// notAskedText says why a model was not asked about a move that gives it nothing to judge.
+func notAskedText(r Rubric) string {
+	if len(r.Criteria) > 0 {
+		return "The model was not asked: no criterion applies to this move."
+	}
+	return "The model was not asked: there is no data, context or evidence to judge."
+}
+
+func notAskedHint(r Rubric) string {
+	if len(r.Criteria) > 0 {
+		return "No criterion applies, so the model was not asked: ask a person to decide."
+	}
+	return "The model was not asked, because there is no data, context or evidence to judge: send data that describes what was done, or ask a person."
+}
 
 func fallbackWarning(why string, have Assurance) string {
 	return joinSentences(why, fmt.Sprintf("The move was decided without it (assurance %s).", have))

@@ -143,7 +143,10 @@ func averageMajority(majority, all []Opinion) Opinion {
 	model := *op.Model
 	op.Model = &model
 	if !calibrated {
-		op.Assurance, op.Model.Calibration = AssuranceLLM, ""
+		op.Model.Calibration = ""
+		if op.Assurance == AssuranceLLMCalibrated {
+			op.Assurance = AssuranceLLM
+		}
 	}
 	return op.withSampleTotals(all, len(majority))
 }

@@ -192,7 +192,7 @@ func (d deliberation) applyRequirements(v Verdict) Verdict {
 	if need := d.rubric.RequiredAssurance(); !v.Assurance.AtLeast(need) {
 		missing = append(missing, assuranceFinding(v.Assurance, need))
 		if d.blank {
-			missing[0].Hint = nothingToJudgeHint
+			missing[0].Hint = notAskedHint(d.rubric)
 		}
 	}
 	outage := d.findOutage()
@@ -215,7 +215,7 @@ func (d deliberation) applyRequirements(v Verdict) Verdict {
 		v.Warnings = append(v.Warnings, confidenceWarning(v.Confidence))
 	}
 	if d.blank {
-		v.Warnings = append(v.Warnings, nothingToJudgeText)
+		v.Warnings = append(v.Warnings, notAskedText(d.rubric))
 	}
 	return v
 }

@@ -84,7 +84,7 @@ func findModelFlaw(op Opinion) string {
 		if op.Outcome == Escalate {
 			return "escalates without naming the trouble"
 		}
-		if op.Assurance != AssuranceLLM && op.Assurance != AssuranceLLMCalibrated {
+		if op.Assurance != AssuranceNone && op.Assurance != AssuranceLLM && op.Assurance != AssuranceLLMCalibrated {
 			return fmt.Sprintf("claims the assurance %.40s, which a model cannot give", op.Assurance)
 		}
 	case TroubleNotConfigured, TroubleUnavailable, TroubleUnreadable, TroubleCannotAssess, TroubleLoopGuard:
