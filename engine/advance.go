@@ -232,7 +232,7 @@ func (e *Engine) decisionEvent(j judgement, kind record.Kind) record.Event {
 		ContextDigest: digestContext(e.cfg.Digester, j.Instance, j.question.Context.Raw()),
 	}
 	d.Took = sumTimes(j.verdict.Opinions)
-	d.Data = maskForRecord(e.cfg.Digester, j.Owner, j.def, j.question.Data)
+	d.Data = maskForRecord(e.cfg.Digester, j.instance, j.question.Data)
 	d.Evidence = trimEvidence(d.Evidence)
 	if j.call != nil {
 		ev.Call = j.call.reference()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 
@@ -121,12 +122,28 @@ func digestEvidence(keyed Digester, inst record.Instance) func([]byte) string {
 	return func(content []byte) string { return keyed.DigestIn(scope, content) }
 }
 
-// maskForRecord replaces sensitive values with keyed digests. It is used to record data that may never become
-// part of the context.
-func maskForRecord(keyed Digester, owner string, d *workflow.Definition, doc document.JSON) json.RawMessage {
-	scope := scopeOf(purposeValue, owner, d.Name)
-	return d.MaskJSON(doc, func(path string, value json.RawMessage) string {
+// maskForRecord replaces sensitive values with keyed digests, and removes their copies. It is used to record data that
+// may never become part of the context, so that nobody can find the copies later.
+func maskForRecord(keyed Digester, inst instance, doc document.JSON) json.RawMessage {
+	scope := scopeOf(purposeValue, inst.Owner, inst.def.Name)
+	masked := inst.def.MaskJSON(doc, func(path string, value json.RawMessage) string {
 		scope.Path = path
 		return keyed.DigestIn(scope, value)
 	}).Raw()
+	scrub := inst.maskWords(doc.Raw()).scrub
+	if scrub == nil || scrub(string(masked)) == string(masked) {
+		return masked
+	}
+	return scrubDocument(masked, scrub)
+}
+
+// MaskCopies removes from documents of an instance what is sensitive in the instance or in one of its events.
+func (e *Engine) MaskCopies(ctx context.Context, ev record.Event, docs ...*json.RawMessage) error {
+	mask, err := e.newView(Principal{}).maskingFor(ctx, ev)
+	for _, doc := range docs {
+		if err == nil && len(*doc) > 0 {
+			*doc, err = mask.maskDocument(*doc)
+		}
+	}
+	return err
 }

@@ -10,9 +10,11 @@ import (
 
 	"github.com/gavel-mcp/gavel/engine"
 	"github.com/gavel-mcp/gavel/engine/record"
+	"github.com/gavel-mcp/gavel/engine/store"
 	"github.com/gavel-mcp/gavel/engine/store/memory"
 	"github.com/gavel-mcp/gavel/judge"
 	"github.com/gavel-mcp/gavel/judge/llm"
+	"github.com/gavel-mcp/gavel/validators/document"
 )
 
 // What persons decided about an action is shown to the model that judges it for another principal.
@@ -114,5 +116,50 @@ func TestPrecedentsAreWhatPersonsDecided(t *testing.T) {
 	at := slices.IndexFunc(view.Escalation.Opinions, func(o judge.Opinion) bool { return o.Model != nil })
 	if err != nil || at < 0 || !strings.HasPrefix(view.Escalation.Opinions[at].Model.Exemplars, "sha256:") {
 		t.Errorf("%v: %+v", err, view.Escalation.Opinions)
+	}
+}
+
+// A sensitive value that a move repeats in another field is recorded nowhere, so no exemplar or label can show it: nor
+// can one that the context holds.
+func TestRecordedDataHoldNoCopyOfASensitiveValue(t *testing.T) {
+	t.Parallel()
+	const flow = `{"name":"judged","initialState":"open","sensitive":["/card","/pin"],"states":{
+		"open":{"transitions":{"close":{"target":"closed","requireAssurance":"human"}}},"closed":{"final":true}}}`
+	db := memory.New()
+	j := newJudgedWith(t, db, func(_ *judge.ModelConfig, c *engine.Config) { c.ReviewPath = true })
+	if _, err := j.Define(t.Context(), operator, engine.DefineRequest{Document: []byte(flow)}); err != nil {
+		t.Fatal(err)
+	}
+	started, err := j.Start(t.Context(), agent, engine.StartRequest{Type: "judged", Context: []byte(`{"pin":"pin-7788"}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := document.ReadTrusted([]byte(`{"card":"4000-1234","list":["from 4000-1234"],"note":"pin-7788 <b>","number":7}`))
+	got, err := j.Advance(t.Context(), agent, engine.AdvanceRequest{ID: started.ID, Action: "close", Data: data})
+	if err != nil || got.Review == nil {
+		t.Fatalf("%v: %+v", err, got)
+	}
+	rev := engine.Principal{ID: "rev", Role: engine.RoleReviewer}
+	if _, err := j.Resolve(t.Context(), rev, engine.ResolveRequest{ID: got.Review.ID, Decision: judge.Reject, Reason: "No."}); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := j.Advance(t.Context(), agent, engine.AdvanceRequest{ID: started.ID, Action: "close", Data: data}); err != nil || again.Decision.Code != judge.CodeReviewRejected {
+		t.Errorf("the same request again: %v, %+v", err, again)
+	}
+	kept := 0
+	for ev, err := range db.Events(t.Context(), store.EventQuery{Instance: started.ID}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Kind == record.Started || ev.Decision == nil || len(ev.Decision.Data) == 0 {
+			continue
+		}
+		if text := string(ev.Decision.Data); strings.Contains(text, "4000") || strings.Contains(text, "7788") || !strings.Contains(text, `"list":["from [masked]"]`) || !strings.Contains(text, `"number":7`) {
+			t.Errorf("recorded: %s", text)
+		}
+		kept++
+	}
+	if kept == 0 {
+		t.Error("no data were recorded")
 	}
 }

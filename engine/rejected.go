@@ -60,7 +60,7 @@ func (e *Engine) findRejected(ctx context.Context, inst instance, c *judge.Case,
 			return nil, err
 		}
 		scope := contextScope(inst.Owner, inst.Workflow)
-		if !call.matches(asked.Call) || canonicalText(asked.Decision.Data) != canonicalText(maskForRecord(e.cfg.Digester, inst.Owner, inst.def, c.Data)) ||
+		if !call.matches(asked.Call) || canonicalText(asked.Decision.Data) != canonicalText(maskForRecord(e.cfg.Digester, inst, c.Data)) ||
 			!e.cfg.Digester.Matches(asked.Decision.ContextDigest, scope, c.Context.Raw()) {
 			continue
 		}

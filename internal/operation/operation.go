@@ -12,6 +12,7 @@ package operation
 
 import (
 	"context"
+	"encoding/json"
 	"reflect"
 
 	"github.com/gavel-mcp/gavel/engine"
@@ -51,6 +52,7 @@ type Engine interface {
 	Reviews(context.Context, engine.Principal, engine.ReviewsRequest) (engine.ReviewsResult, error)
 	Review(ctx context.Context, p engine.Principal, id string) (engine.ReviewView, error)
 	Resolve(context.Context, engine.Principal, engine.ResolveRequest) (engine.ResolveResult, error)
+	MaskCopies(ctx context.Context, ev record.Event, docs ...*json.RawMessage) error
 	Feed() *engine.Feed
 }
 

@@ -252,7 +252,7 @@ func (m *recordedModel) Weigh(_ context.Context, c judge.Case) (judge.Opinion, e
 
 // readCases returns the decisions of an instance as golden cases, by their ids, and why others are none.
 func (m *measured) readCases(ctx context.Context, instance string) (map[string]eval.Case, map[string]int, error) {
-	h := newHistoryReader(ctx, m.system.Store, operation.Call{})
+	h := newHistoryReader(ctx, m.system.Store, operation.Call{Engine: m.system.Engine})
 	h.split = eval.Dev
 	cases := map[string]eval.Case{}
 	inst, err := m.system.Store.Load(ctx, instance)

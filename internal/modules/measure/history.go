@@ -419,6 +419,11 @@ func (h *historyReader) buildCase(m judgedMove) (c eval.Case, why string, err er
 			c.Evidence[e.Name] = e.Content
 		}
 	}
+	if len(def.Sensitive) > 0 || present.Definition != nil && len(present.Sensitive) > 0 {
+		if err := h.call.Engine.MaskCopies(h.ctx, ev, &c.Data, &c.Context); err != nil {
+			return c, "its data cannot be masked", nil
+		}
+	}
 	return c, "", nil
 }
 

@@ -169,6 +169,19 @@ func TestDecisionsOfPersonsAreLabels(t *testing.T) {
 	}
 }
 
+// Copies of sensitive values in other fields of the context or the data are masked, too.
+func TestLabelsHoldNoCopyOfASensitiveValue(t *testing.T) {
+	p := openPages(t)
+	p.define(claimFlow)
+	id := p.start(`{"card":"4000-1234","memo":"from 4000-1234"}`)
+	p.as(operatorEve, id, "ask", `{"amount":1,"to":"4000-1234"}`)
+	p.resolve(reviewerAnn, p.advance(id, "pay", `{"amount":2,"why":"it is 4000-1234"}`).Review.ID, judge.Approve, "Fine.", "")
+	cases, _ := p.labels(auditorAnn, LabelsRequest{})
+	if len(cases) != 1 || !strings.Contains(string(cases[0].Context), "from [masked]") || strings.Contains(fmt.Sprintf("%s %s", cases[0].Context, cases[0].Data), "4000") {
+		t.Errorf("%+v", cases)
+	}
+}
+
 // The last word of a person counts, also where the histories are read in another order. Other moves are synthetic.
 func TestTheLastWordOfAPersonCounts(t *testing.T) {
 	p := openPages(t)
