@@ -175,7 +175,11 @@ func TestLabelsHoldNoCopyOfASensitiveValue(t *testing.T) {
 	p.define(claimFlow)
 	id := p.start(`{"card":"4000-1234","memo":"from 4000-1234"}`)
 	p.as(operatorEve, id, "ask", `{"amount":1,"to":"4000-1234"}`)
-	p.resolve(reviewerAnn, p.advance(id, "pay", `{"amount":2,"why":"it is 4000-1234"}`).Review.ID, judge.Approve, "Fine.", "")
+	r := p.advance(id, "pay", `{"amount":1,"why":"it is 4000-1234"}`)
+	if r.Review == nil {
+		t.Fatalf("no review: %+v", r.Decision)
+	}
+	p.resolve(reviewerAnn, r.Review.ID, judge.Approve, "Fine.", "")
 	cases, _ := p.labels(auditorAnn, LabelsRequest{})
 	if len(cases) != 1 || !strings.Contains(string(cases[0].Context), "from [masked]") || strings.Contains(fmt.Sprintf("%s %s", cases[0].Context, cases[0].Data), "4000") {
 		t.Errorf("%+v", cases)
