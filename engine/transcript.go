@@ -22,8 +22,9 @@ type TranscriptRequest struct {
 	ID       string
 	Messages []string
 	Key      string
-	// Overlaps reports that Messages are the end of the whole conversation, and may repeat stored messages.
-	Overlaps bool
+	// Session identifies a conversation of which Messages are the end; stored messages of it are not added again. With
+	// "", all messages are new.
+	Session string
 }
 
 // TranscriptResult answers AddTranscript.
@@ -50,9 +51,9 @@ func (e *Engine) AddTranscript(ctx context.Context, p Principal, req TranscriptR
 			texts[i] = cutMiddle(masks.scrubText(text))
 		}
 		kept := keepNewest(texts)
-		said := record.Transcript{Messages: kept, Omitted: len(texts) - len(kept)}
-		if req.Overlaps {
-			known, _, err := e.ReadTranscript(ctx, req.ID)
+		said := record.Transcript{Messages: kept, Omitted: len(texts) - len(kept), Session: req.Session}
+		if req.Session != "" {
+			known, _, err := e.readMessages(ctx, req.ID, req.Session)
 			if err != nil {
 				return TranscriptResult{}, err
 			}
@@ -91,9 +92,17 @@ func (e *Engine) checkMessages(messages []string) error {
 
 // ReadTranscript returns the newest messages of an instance's user, oldest first, and how many older ones there are.
 func (past history) ReadTranscript(ctx context.Context, id string) (messages []string, omitted int, err error) {
+	return past.readMessages(ctx, id, "")
+}
+
+// readMessages is ReadTranscript for one session; "" means all.
+func (past history) readMessages(ctx context.Context, id, session string) (messages []string, omitted int, err error) {
 	for ev, err := range past.store.Events(ctx, store.EventQuery{Instance: id, Kinds: []record.Kind{record.Heard}}) {
 		if err != nil {
 			return nil, 0, StoreError("read the user's messages", err)
+		}
+		if session != "" && ev.Transcript.Session != session {
+			continue
 		}
 		messages, omitted = append(messages, ev.Transcript.Messages...), omitted+ev.Transcript.Omitted
 		kept := keepNewest(messages)

@@ -145,14 +145,15 @@ func TestMessagesAreAddedOnce(t *testing.T) {
 	if _, err := b.AddTranscript(t.Context(), proxy, engine.TranscriptRequest{ID: id, Key: "k", Messages: []string{"two"}}); engine.CodeOf(err) != engine.CodeKeyReused {
 		t.Errorf("the same key, another message: %v", err)
 	}
+	session := "a"
 	follow := func(added int, messages ...string) {
 		t.Helper()
-		r, err := b.AddTranscript(t.Context(), proxy, engine.TranscriptRequest{ID: id, Messages: messages, Overlaps: true})
+		r, err := b.AddTranscript(t.Context(), proxy, engine.TranscriptRequest{ID: id, Messages: messages, Session: session})
 		if err != nil || r.Added != added {
 			t.Errorf("%q: %+v, %v", messages, r, err)
 		}
 	}
-	follow(0, "one")
+	follow(1, "one")
 	follow(2, "one", "yes", "yes")
 	seq := b.load(id).Seq
 	follow(0, "yes", "yes")
@@ -161,7 +162,15 @@ func TestMessagesAreAddedOnce(t *testing.T) {
 	if got := b.load(id).Seq; got != seq+1 {
 		t.Errorf("repeated messages are recorded: seq %d, want %d", got, seq+1)
 	}
-	if messages, _, err := b.ReadTranscript(t.Context(), id); err != nil || !slices.Equal(messages, []string{"one", "yes", "yes", "yes [masked]"}) {
+	if messages, _, err := b.ReadTranscript(t.Context(), id); err != nil || !slices.Equal(messages, []string{"one", "one", "yes", "yes", "yes [masked]"}) {
+		t.Errorf("%q, %v", messages, err)
+	}
+	// What one session repeats does not come after what another one said since.
+	session = "b"
+	follow(1, "stop")
+	session = "a"
+	follow(1, "yes", "yes", "yes 4111-1111", "thanks")
+	if messages, _, err := b.ReadTranscript(t.Context(), id); err != nil || !slices.Equal(messages, []string{"one", "one", "yes", "yes", "yes [masked]", "stop", "thanks"}) {
 		t.Errorf("%q, %v", messages, err)
 	}
 }

@@ -240,6 +240,8 @@ type Transcript struct {
 	Messages []string `json:"messages"`
 	// Omitted is how many older messages of this part were left out.
 	Omitted int `json:"omitted,omitempty"`
+	// Session identifies the conversation of which this is a part, "" if that is unknown.
+	Session string `json:"session,omitempty"`
 }
 
 // Key is an idempotency key, scoped to principal, operation and instance.

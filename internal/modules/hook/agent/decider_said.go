@@ -53,9 +53,10 @@ func (d *decision) hear(ctx context.Context, at engine.Position) error {
 		d.unheard = d.Said.Problem
 		return nil
 	}
+	session := sha256.Sum256(fmt.Appendf(nil, "%q %q", d.Client, d.Session))
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", d.Client, d.Session, d.Said.Messages))
 	_, err = d.engine.AddTranscript(ctx, listener, engine.TranscriptRequest{
-		ID: at.ID, Messages: d.Said.Messages, Key: "hook:" + hex.EncodeToString(sum[:]), Overlaps: true,
+		ID: at.ID, Messages: d.Said.Messages, Key: "hook:" + hex.EncodeToString(sum[:]), Session: hex.EncodeToString(session[:8]),
 	})
 	return err
 }
