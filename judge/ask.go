@@ -128,10 +128,10 @@ func showDocuments(c Case) (shown.Documents, error) {
 		doc         document.JSON
 		runes, size int
 	}{
-		{shown.Context, c.MaskedContext, maxContextString, maxShownContext},
+		{shown.Context, c.scrubDocument(c.MaskedContext), maxContextString, maxShownContext},
 		{shown.Evidence, document.ReadTrusted(listEvidence(c.Fetched)), maxDataString, maxShownEvidence},
 		{shown.Call, document.ReadTrusted(c.showCall()), maxDataString, maxShownData},
-		{shown.Data, c.MaskedData, maxDataString, maxShownData},
+		{shown.Data, c.scrubDocument(c.MaskedData), maxDataString, maxShownData},
 	} {
 		if d.name == shown.Evidence && len(c.Fetched) == 0 || d.name == shown.Call && c.Call == nil {
 			continue
@@ -143,6 +143,14 @@ func showDocuments(c Case) (shown.Documents, error) {
 		out = append(out, doc)
 	}
 	return out, nil
+}
+
+// scrubDocument removes copies of sensitive values from a masked document.
+func (c Case) scrubDocument(doc document.JSON) document.JSON {
+	if c.Scrub == nil || doc.Kind() == 0 {
+		return doc
+	}
+	return document.ReadTrusted(rewriteStrings(doc.Raw(), c.Scrub))
 }
 
 // showGate renders the gate's own facts about a case. It contains names from the definition and no text

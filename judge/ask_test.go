@@ -156,3 +156,25 @@ func TestCriteriaDigest(t *testing.T) {
 		seen[d] = criteria
 	}
 }
+
+// A sensitive value that data or context repeat elsewhere, in names and numbers too, is not shown to a model.
+func TestQuestionHidesCopiesOfSensitiveValues(t *testing.T) {
+	t.Parallel()
+	c := reviewCase(func(c *Case) {
+		c.MaskedData = document.ReadTrusted([]byte(`{"iban":"[masked]","note":"paid from DE12345678","list":[{"DE12345678":12345678}],"n":1.50}`))
+		c.MaskedContext = document.ReadTrusted([]byte(`{"earlier":"DE12345678 <b>"}`))
+		c.Scrub = strings.NewReplacer("DE12345678", "[masked]", "12345678", "[masked]").Replace
+	})
+	q, err := askQuestion(c, prompts.TransitionV4, "MMMMMMMMMMMMMMMMMMMM", "NNNNNNNNNNNNNNNNNNNN")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`{"iban":"[masked]","list":[{"[masked]":"[masked]"}],"n":1.50,"note":"paid from [masked]"}`, `{"earlier":"[masked] \u003cb\u003e"}`} {
+		if !strings.Contains(q.prompt.User, want) {
+			t.Errorf("the question lacks %s", want)
+		}
+	}
+	if strings.Contains(q.prompt.User, "12345678") {
+		t.Errorf("the question shows the value: %s", q.prompt.User)
+	}
+}
