@@ -69,8 +69,11 @@ func TestProof(t *testing.T) {
 			c.Rubric.Criteria, c.Rubric.Proofs = []string{text}, map[string]Proof{text: tt.proof}
 			c.Data = document.ReadTrusted([]byte(data))
 			c.MaskedData, c.Merged, c.MaskedMerged = c.Data, c.Data, c.Data
-			c.Fetched = []Evidence{{Name: "ci", Content: json.RawMessage(`{"says":"ran the whole suite: 3 of 12 passed"}`)}, {Name: "bank", Failure: FailureTimeout},
-				{Name: "said", Content: json.RawMessage(`{"messages":["hello","please refund my last order"],"omitted":0}`)}}
+			c.Fetched = []Evidence{
+				{Name: "ci", Content: json.RawMessage(`{"says":"ran the whole suite: 3 of 12 passed"}`)},
+				{Name: "bank", Failure: FailureTimeout},
+				{Name: "said", Content: json.RawMessage(`{"messages":["hello","please refund my last order"],"omitted":0}`)},
+			}
 		})
 		a := approving([]string{"c1"})
 		a.Criteria[0].Evidence = tt.evidence

@@ -94,7 +94,7 @@ func (h *UndoHistory) add(e Event) {
 	case Started, Imported, Reconciled:
 		h.done, h.undone = nil, nil
 		h.incomplete = h.incomplete || h.first > 1 // the moves that it cuts off are before the first revision
-	case Refused, Prechecked, Checkpointed, KindCancelled, Escalated, Reviewed, Called, Settled, Released, Truncated:
+	case Refused, Prechecked, Checkpointed, KindCancelled, Escalated, Reviewed, Called, Settled, Released, Truncated, Heard:
 	}
 	h.at[e.Revision] = h.done
 }
