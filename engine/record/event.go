@@ -234,7 +234,7 @@ type Truncation struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Transcript is a part of what the agent's user said.
+// Transcript holds messages of the agent's user.
 type Transcript struct {
 	// Messages are the messages, oldest first and without sensitive values. Long ones are cut.
 	Messages []string `json:"messages"`
